@@ -25,29 +25,50 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/oracles", "python")]
 
 
-def measure(family, head):
-    """The largest difference in float32, relative to the largest value, and the lowest cosines of the others."""
+def compare(result, make, head="Model"):
+    """Adds a directory: the largest difference in float32, relative to the largest value, and the lowest cosines of the
+    others. make: saves it, and gives the function that computes what it gives for a row."""
     import numpy as np
     import test_foreign_encoders as cases
 
     from rf_engine import Engine
 
+    with tempfile.TemporaryDirectory() as folder:
+        compute, rows = make(Path(folder)), cases.rows_of()
+        theirs = np.concatenate([compute(row).ravel() for row in rows])
+        for precision in ("float32", "bfloat16", "int8"):
+            engine = Engine(folder, precision)
+            ours = (engine.hidden(rows) if head == "Model" else engine.logits(rows)).ravel()
+            if precision == "float32":
+                difference = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+                result[precision] = max(result[precision], difference)
+                continue
+            cosine = float(ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs))
+            result[precision] = min(result[precision], cosine)
+
+
+def measure(family, head):
+    """A class of transformers, at two sizes."""
+    import test_foreign_encoders as cases
+
     result = {"family": family, "float32": 0.0, "bfloat16": 1.0, "int8": 1.0}
     for changes in cases.SHAPES.values():
-        with tempfile.TemporaryDirectory() as folder:
-            oracle = cases.make_encoder(family, head, Path(folder), **changes)
+
+        def make(folder, changes=changes):
+            oracle = cases.make_encoder(family, head, folder, **changes)
             result["class"] = type(oracle).__name__
-            rows = cases.rows_of()
-            theirs = np.concatenate([cases.theirs_of(oracle, row).ravel() for row in rows])
-            for precision in ("float32", "bfloat16", "int8"):
-                engine = Engine(folder, precision)
-                ours = (engine.hidden(rows) if head == "Model" else engine.logits(rows)).ravel()
-                if precision == "float32":
-                    difference = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
-                    result[precision] = max(result[precision], difference)
-                    continue
-                cosine = float(ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs))
-                result[precision] = min(result[precision], cosine)
+            return lambda row: cases.theirs_of(oracle, row)
+
+        compare(result, make, head)
+    return result
+
+
+def measure_authors(name):
+    """A class of its authors, beside tests/authors_encoders.py."""
+    from authors_encoders import AUTHORS
+
+    result = {"class": name[0], "family": name[1], "float32": 0.0, "bfloat16": 1.0, "int8": 1.0}
+    compare(result, AUTHORS[name])
     return result
 
 
@@ -61,6 +82,7 @@ def cells(result):
 
 
 def main():
+    import authors_encoders
     import foreign_encoders
     import tolerances as tol
 
@@ -71,13 +93,15 @@ def main():
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     results, bad = [], 0
-    for family, head in foreign_encoders.CASES:
-        result = measure(family, head)
+    cases = [lambda case=case: measure(*case) for case in foreign_encoders.CASES]
+    cases += [lambda name=name: measure_authors(name) for name in authors_encoders.AUTHORS]
+    for measured in cases:
+        result = measured()
         exceeds = result["float32"] > tol.T4_MAX
         bad += exceeds
         print(" | ".join(cells(result)), "beyond T4" if exceeds else "", flush=True)
         results.append(result)
-    print(f"{len(results)} classes at two sizes, {bad} beyond {tol.T4_MAX}")
+    print(f"{len(results)} classes, {bad} beyond {tol.T4_MAX}")
     if given.json:
         given.json.write_text(json.dumps(results, indent=1) + "\n")
     if not given.check and not bad:

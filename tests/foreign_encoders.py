@@ -59,12 +59,11 @@ FAMILIES = {
         DEBERTA | {"max_relative_positions": 9, "position_biased_input": True, "type_vocab_size": 2},
     ),
     "deberta": ("Deberta", BERT_HEADS[:-1], DEBERTA | {"max_relative_positions": 11}),
-    "ernie": ("Ernie", BERT_HEADS, {"use_task_id": True}),
+    "ernie": ("Ernie", (*BERT_HEADS, "ForNextSentencePrediction"), {"use_task_id": True}),
     "albert": ("Albert", BERT_HEADS, {"embedding_size": 20, "num_hidden_layers": 3}),
 }
-# With a module for training; with an ONNX graph.
+# With a module for training.
 TRAINED = ("nomic_bert", "jina_embeddings_v3")
-EXPORTED = (*TRAINED, "modernbert", "gte", "eurobert", "ultrabert")
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]
 
 

@@ -22,7 +22,8 @@ def run(path, ids, mask, types):
     session = open_session(path)
     inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
     names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(None, {k: np.asarray(v, np.int64) for k, v in inputs.items()}), strict=True))
+    given = {x.name: np.asarray(inputs[x.name], np.int64) for x in session.get_inputs()}
+    return dict(zip(names, session.run(None, given), strict=True))
 
 
 def padded(ids, types, side="right"):

@@ -26,7 +26,7 @@ def fields(**types):
 
 
 class Options(Struct):
-    _fields_ = fields(precision=ctypes.c_int, token_budget=ctypes.c_int64, head=ctypes.c_int)
+    _fields_ = fields(precision=ctypes.c_int, token_budget=ctypes.c_int64, head=ctypes.c_int, task=ctypes.c_char_p)
 
 
 class Tokens(Struct):
@@ -54,6 +54,7 @@ class EmbedderOptions(Struct):
         prompt=ctypes.c_char_p,
         prompt_name=ctypes.c_char_p,
         refuse_long_texts=ctypes.c_int32,
+        task=ctypes.c_char_p,
     )
 
 
@@ -97,10 +98,10 @@ class Handle:
 class Engine(Handle):
     """A model directory. Sequences are lists of token ids of any lengths."""
 
-    def __init__(self, directory, precision="float32", token_budget=0, head="configured"):
+    def __init__(self, directory, precision="float32", token_budget=0, head="configured", task=None):
         self.lib = library()
         self.handle = ctypes.c_void_p()
-        options = Options(PRECISIONS[precision], token_budget, HEADS[head])
+        options = Options(PRECISIONS[precision], token_budget, HEADS[head], None if task is None else task.encode())
         self.call("open", str(directory).encode(), ctypes.byref(options), ctypes.byref(self.handle))
         self.info = Info()
         self.call("describe", self.handle, ctypes.byref(self.info))

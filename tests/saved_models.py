@@ -176,6 +176,13 @@ for what, made in {
             makers.with_keys("tokenizer_config.json", tokenizer_class="TokenizersBackend"), classifier(num_labels=1)
         ),
     ),
+    "version 6: `PreTrainedTokenizerFast`": makers.scores(
+        6,
+        base=form(
+            makers.with_keys("tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast"),
+            classifier(num_labels=1),
+        ),
+    ),
     "version 6: 3 labels": makers.scores(6, base=classifier()),
     "version 6 without `modules.json`: the default activation": makers.scores_without_modules,
 }.items():

@@ -68,6 +68,7 @@ POOLINGS = {
     "cls": lambda x: x[0],
     "lasttoken": lambda x: x[-1],
     "max": lambda x: x.max(0).values,
+    "weightedmean": lambda x: x.mul(torch.arange(1, len(x) + 1)[:, None]).sum(0) / sum(range(1, len(x) + 1)),
     "mean_sqrt_len_tokens": lambda x: x.sum(0) / len(x) ** 0.5,
 }
 

@@ -14,13 +14,13 @@
 #include "rf/engine/model.h"
 #include "rf/io/error.h"
 #include "rf/io/npy.h"
+#include "rf/model/config.h"
 #include "rf/model/run_checkpoints.h"
 
 namespace rf::cli {
 
 namespace {
 
-using engine::Task;
 using Shape = std::vector<int64_t>;
 
 constexpr const char* kForwardWhere = "forward";
@@ -111,20 +111,16 @@ struct Result {
 };
 
 Result compute(const engine::Model& model, const engine::Tokens& tokens, const Shape& ids) {
-  const Task task = model.info().task;
-  const bool of_tokens = task == Task::kNone || model.logits_of_tokens();
-  const int64_t columns = task == Task::kNone ? model.info().hidden_size : model.logits_per_row();
+  const HeadRow& head = row_of(model.info().head);
+  const bool has_head = head.columns != 0, of_tokens = model.logits_of_tokens();
+  const int64_t columns = has_head ? model.logits_per_row() : model.info().hidden_size;
   Result result{ids, {}};
   if (!of_tokens) result.shape.pop_back();
-  if (task != Task::kMultipleChoice) result.shape.push_back(columns);
+  if (head.reads != HeadRow::Reads::kChoice) result.shape.push_back(columns);
   const size_t rows = of_tokens ? tokens.ids.size() : tokens.offsets.size() - 1;
   result.values.resize(rows * static_cast<size_t>(columns));
-  if (task == Task::kNone) {
-    model.hidden(tokens, result.values.data());
-  } else {
-    model.logits(tokens, result.values.data());
-  }
-  if (task != Task::kQuestionAnswering) return result;
+  has_head ? model.logits(tokens, result.values.data()) : model.hidden(tokens, result.values.data());
+  if (!head.are_ends) return result;
   Shape shape = {2};
   shape.insert(shape.end(), ids.begin(), ids.end());
   return {shape, transposed(result.values)};
@@ -134,7 +130,7 @@ int run_forward(const ForwardOptions& options) {
   const std::string model_dir = model_of_run(options.model_dir, say);
   check_outputs({options.output_path}, {options.ids_path, options.mask_path, options.types_path}, model_dir);
   const engine::Model model(model_dir, {.precision = options.precision, .warn = warn_user});
-  const Integers read = read_ids(options.ids_path, model.info().task == Task::kMultipleChoice);
+  const Integers read = read_ids(options.ids_path, row_of(model.info().head).reads == HeadRow::Reads::kChoice);
   const Shape& shape = read.shape;
   const std::vector<int32_t> ids = checked(read.values, shape, "token ids", model.info().vocab_size);
   std::vector<int64_t> offsets;

@@ -1,8 +1,6 @@
 // The C interface over the C++ one (rf/engine.h).
 #include "rf/engine.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -124,6 +122,7 @@ ModelOptions options_of(const rf_engine_options* wanted) {
   options.precision = precision_of(x.precision);
   if (x.token_budget != 0) options.token_budget = x.token_budget;
   options.head = static_cast<ModelOptions::Head>(number_of(x.head, RF_ENGINE_MASKED_LM + 1, "head"));
+  if (x.task != nullptr) options.task = x.task;
   return options;
 }
 
@@ -180,6 +179,7 @@ EmbedderOptions embedder_options_of(const rf_engine_embedder_options* wanted) {
   options.max_length = x.max_length;
   if (x.prompt != nullptr) options.prompt = x.prompt;
   if (x.prompt_name != nullptr) options.prompt_name = x.prompt_name;
+  if (x.task != nullptr) options.task = x.task;
   options.long_texts = x.refuse_long_texts != 0 ? LongTexts::kRefuse : LongTexts::kTruncate;
   return options;
 }
@@ -207,7 +207,7 @@ extern "C" rf_status rf_engine_describe(const rf_engine* engine, rf_engine_info*
   return guarded([&] {
     const rf::engine::Model& model = model_of(engine);
     const size_t size = rf::engine::copied(info, "info").struct_size;
-    const bool has_head = model.info().task != rf::engine::Task::kNone;
+    const bool has_head = model.info().head != rf::Head{};
     const rf_engine_info found = {.struct_size = size,
                                   .vocab_size = model.info().vocab_size,
                                   .hidden_size = model.info().hidden_size,

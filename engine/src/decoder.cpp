@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kDecoderWhere = "generate";
 
 void check_causal(const ModelInfo& info) {
-  if (info.task != Task::kCausalLm) {
+  if (info.head != Head::kCausalLm) {
     fail(kDecoderWhere, "the model must be a causal language model, as RoFormerForCausalLM or BertLMHeadModel, got {}",
          info.architecture);
   }

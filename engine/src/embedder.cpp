@@ -88,7 +88,7 @@ void check_masked_lm(const std::string& dir) {
   if (is_foreign_decoder(dir)) fail(dir, kRule, "a causal language model");
   const ModelConfig config = load_config(dir);
   const Head head = config.head();
-  if (head == Head::kMaskedLm || head == Head::kPreTraining) return;
+  if (head == Head::kMaskedLm) return;
   fail(dir, kRule, head == Head::kCausalLm ? "a causal language model" : architecture_of(config, head));
 }
 
@@ -102,7 +102,8 @@ std::optional<Model> load_model(const SentenceModules& modules, const EmbedderOp
                                    ModelOptions{.precision = options.precision,
                                                 .token_budget = options.token_budget,
                                                 .head = is_sparse ? ModelHead::kMaskedLm : ModelHead::kBare,
-                                                .warn = options.warn});
+                                                .warn = options.warn,
+                                                .task = options.task});
 }
 
 // The prompt of a role is the first of these names.
@@ -134,6 +135,7 @@ struct Embedder::Impl {
     const bool has_modules = io::has_file(model_dir + "/modules.json");
     if (model && model->info().prefix_lm && !has_modules)
       modules.poolings = {Pooling::kPooler};  // what its training compares
+    set_task(model_dir, options);
     info.vectors = options.vectors;
     info.role = options.role;
     set_steps(options);
@@ -143,6 +145,20 @@ struct Embedder::Impl {
     const std::optional<std::string> name =
         is_given ? options.prompt_name : prompt_name_of(modules.prompts, options.role);
     info.prompt = prompt_of(modules.prompts, options.prompt, name, kEmbedderWhere);
+    if (!is_given && !info.task.empty()) info.prompt = info.tasks.at(info.task);
+  }
+
+  void set_task(const std::string& model_dir, const EmbedderOptions& options) {
+    if (model) info.tasks = model->info().tasks;
+    info.task = options.task;
+    if (!info.tasks.empty()) return;
+    if (!info.task.empty())
+      fail<ArgumentError>(kEmbedderWhere, "task must be absent for a model without adapters, got {}",
+                          io::printable(info.task));
+    if (modules.is_adapted)
+      fail(model_dir + "/modules.json",
+           "the classes must be of sentence-transformers for a model without adapters, got custom_st.Transformer (the "
+           "model's own code)");
   }
 
   void set_steps(const EmbedderOptions& options) {
@@ -371,6 +387,7 @@ std::string Embedder::identity() const {
   paths.insert(paths.end(), impl_->modules.files.begin(), impl_->modules.files.end());
   for (const std::string& path : paths) hash_file(*state, path);
   if (const auto& dictionary = impl_->rows.tokenizer().options().dictionary) hash_text(*state, dictionary->hash());
+  if (!impl_->info.task.empty()) hash_text(*state, impl_->info.task);
   const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }

@@ -2,10 +2,7 @@
 // keys and values of the cache, linear attention its sums.
 #include "encoder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -114,8 +111,13 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
     embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
   if (config.projects_embeddings())
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
-  for (int64_t i = 0; i < (config.block.shared ? 1 : config.num_hidden_layers); ++i)
-    blocks_.push_back(read_block(weights, prefix, config, i, precision, inputs[static_cast<size_t>(i)]));
+  for (int64_t i = 0; i < (config.block.shared ? 1 : config.num_hidden_layers); ++i) {
+    const LayerInputs& largest = inputs[static_cast<size_t>(i)];
+    blocks_.push_back(read_block(weights, prefix, config, i, precision, largest));
+    const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, i);
+    const bool has_experts = config.block.has_experts(i);
+    experts_.push_back(has_experts ? Experts(weights, layer, config, precision, largest.feed_forward) : Experts());
+  }
   if (config.final_norm) final_norm_ = read_norm(weights, prefix + "encoder.final_norm", config, config.hidden_size);
 }
 
@@ -204,6 +206,11 @@ rf_attention_args Encoder::packed_args(int64_t layer, const EncoderInput& input,
 void Encoder::norm_heads(const Block& block, int64_t tokens, void* qkv) const {
   if (block.query_norm.columns == 0) return;
   auto* head = static_cast<char*>(qkv);
+  if (config_.block.whole_query_key_norm) {
+    block.query_norm(dtype_, tokens, head, nullptr, head, qkv_width());
+    head += config_.query_width() * bytes_of(dtype_);
+    return block.key_norm(dtype_, tokens, head, nullptr, head, qkv_width());
+  }
   for (int64_t h = 0; h < config_.num_attention_heads + config_.key_heads(); ++h) {
     const Norm& norm = h < config_.num_attention_heads ? block.query_norm : block.key_norm;
     norm(dtype_, tokens, head, nullptr, head, qkv_width());
@@ -240,7 +247,7 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
       note_largest(tokens, static_cast<const float*>(read), (*work.measured)[layer].*largest);
   };
   const auto post_norm = [&](const Norm& norm, void* result) {
-    if (norm.columns > 0) norm(dtype_, tokens, result, nullptr, result);
+    if (norm.columns > 0) norm(dtype_, tokens, result, config_.block.attention_twice ? x : nullptr, result);
   };
   for (size_t layer = 0; layer < static_cast<size_t>(config_.num_hidden_layers); ++layer) {
     check_interrupt();
@@ -264,7 +271,8 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
       cross_attention(static_cast<int64_t>(i), input, x, wide, narrow);
     }
     note(&LayerInputs::feed_forward, i, normed);
-    feed_forward(block, tokens, normed, wide, fed);
+    experts_[i].empty() ? feed_forward(block, tokens, normed, wide, fed)
+                        : experts_[i](dtype_, tokens, normed, fed, work.experts);
     post_norm(block.feed_forward_post_norm, fed);
     config_.block.pre_norm ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
   }

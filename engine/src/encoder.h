@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "experts.h"
 #include "layers.h"
 #include "linear_attention.h"
 #include "memory.h"
@@ -64,6 +65,7 @@ class Workspace {
   void* buffer(int index, int64_t bytes);
   PositionRows rows;
   FeatureMemory features;
+  Experts::Memory experts;
   std::vector<LayerInputs>* measured = nullptr;  // of each layer, which a call of float32 raises; nullptr: not wanted
 
   // Neighbours in an extension and in the cache, with as many tokens: attention computes them in one call.
@@ -100,6 +102,7 @@ class Encoder {
           std::vector<LayerInputs> inputs = {});
 
   rf_dtype dtype() const { return dtype_; }
+  const Position& position() const { return *position_; }
   // Throws Error for ids, types and positions out of range.
   void check(const EncoderInput& input) const;
   // The hidden states of all tokens, [tokens, hidden_size] of dtype(), in `work` until its next use. The input must
@@ -184,6 +187,7 @@ class Encoder {
   Norm embeddings_norm_, final_norm_;  // without columns: none
   Linear embeddings_project_;          // empty where embedding_size == hidden_size
   std::vector<Block> blocks_;
+  std::vector<Experts> experts_;  // of each block; empty: none
 };
 
 }  // namespace rf::engine

@@ -1,6 +1,5 @@
 // The parts of the encoder's forward pass that searches need (encoder.h): cross-attention, and attention to keys and
 // values that sequences share.
-#include <cmath>
 #include <cstring>
 
 #include "encoder.h"

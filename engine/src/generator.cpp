@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "prompt_search.h"
 #include "rf/io/error.h"

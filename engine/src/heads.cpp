@@ -50,44 +50,34 @@ double pool_sum(const HiddenRows& rows, int64_t tokens, const uint8_t* attend, b
 
 HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weights, const std::string& prefix,
                        Precision precision)
-    : head_(head), precision_(of_small_layers(precision)), hidden_(config.hidden_size) {
-  const HeadSpec spec = head_spec(config);
-  using Transform = HeadSpec::Transform;
+    : precision_(of_small_layers(precision)), hidden_(config.hidden_size) {
   if (config.prefix_lm) pooler_activation_.reset();
-  const auto linear = [&](const std::string& name) { return read_linear(weights, name, precision_); };
-  if (weights.has(prefix + "pooler.dense.weight")) pooler_ = linear(prefix + "pooler.dense");
-  switch (head) {
-    case Head::kNone: return;
-    case Head::kMaskedLm:
-    case Head::kPreTraining:  // the engine computes only its language model
-    case Head::kCausalLm: {
-      if (spec.transform != Transform::kNone) dense_ = linear("cls.predictions.transform.dense");
-      if (spec.transform == Transform::kFull || spec.transform == Transform::kTwoDense)
-        activation_ = spec.transform_activation.value_or(config.hidden_act);
-      if (spec.transform == Transform::kTwoDense) second_ = linear("cls.predictions.transform.second");
-      if (spec.transform == Transform::kFull) {
-        norm_ = read_norm(weights, "cls.predictions.transform.LayerNorm", config, config.embedding_size);
-      }
-      const std::string decoder = config.family == Family::kDecoder ? "lm_head" : "cls.predictions.decoder";
-      const bool own_weight = weights.has(decoder + ".weight"), own_bias = weights.has(decoder + ".bias");
-      const std::string weight = own_weight ? decoder + ".weight" : prefix + "embeddings.word_embeddings.weight";
-      last_ = Linear(precision, config.embedding_size, config.vocab_size, weights.floats(weight).get(),
-                     read_bias(weights, own_bias ? decoder : "cls.predictions"));
-      return;
+  const std::string pooler = pooler_name(config, head);
+  if (weights.has(pooler + ".weight")) pooler_ = read_linear(weights, pooler, precision_);
+  std::vector<HeadStage> stages = head_stages(config, head);
+  if (stages.empty()) return;
+  const HeadStage last = std::move(stages.back());
+  stages.pop_back();
+  for (const HeadStage& stage : stages) {
+    if (stage.linear == pooler) {
+      starts_with_pooler_ = true;
+      continue;
     }
-    case Head::kSequenceClassification:
-    case Head::kMultipleChoice:
-    case Head::kTokenClassification:
-    case Head::kQuestionAnswering: last_ = linear(last_layer(config, head));
+    stages_.push_back({read_linear(weights, stage.linear, precision_), stage.activation,
+                       stage.norm.empty() ? Norm() : read_norm(weights, stage.norm, config, stage.outputs)});
   }
-  if (rf::before_last(config, head) != HeadSpec::Before::kDense) return;
-  dense_ = linear("classifier.dense");
-  activation_ = spec.activation.value_or(config.hidden_act);
-  if (spec.dense_norm) norm_ = read_norm(weights, "classifier.norm", config, config.hidden_size);
+  if (!is_language_model(head)) {
+    last_ = read_linear(weights, last.linear, precision_);
+    return;
+  }
+  const bool is_own = weights.has(last.linear + ".weight"), own_bias = weights.has(last.linear + ".bias");
+  const std::string weight = is_own ? last.linear + ".weight" : prefix + "embeddings.word_embeddings.weight";
+  last_ = Linear(precision, last.inputs, last.outputs, weights.floats(weight).get(),
+                 read_bias(weights, own_bias ? last.linear : "cls.predictions"));
 }
 
 HeadLayers::HeadLayers(Linear last, Precision precision)
-    : head_(Head::kCausalLm), precision_(of_small_layers(precision)), hidden_(last.in()), last_(std::move(last)) {}
+    : precision_(of_small_layers(precision)), hidden_(last.in()), last_(std::move(last)) {}
 
 int64_t HeadLayers::logits() const {
   if (last_.empty()) fail("model", "logits need a model with a head, got a bare encoder");
@@ -101,31 +91,23 @@ void HeadLayers::pool(int64_t rows, const void* x, int64_t x_stride, float* y, M
   to_floats(dtype, rows * hidden_, memory.result.data(), y);
 }
 
-void HeadLayers::before_last(int64_t rows, const void* x, int64_t x_stride, std::vector<std::byte>& y) const {
-  const rf_dtype dtype = activation_dtype(precision_);
-  const Linear& first = dense_.empty() ? pooler_ : dense_;
-  y.resize(static_cast<size_t>(rows * first.out() * bytes_of(dtype)));
-  first(rows, x, x_stride, y.data(), dense_.empty() ? Activation::kTanh : activation_);
-  if (!second_.empty()) {
-    const std::vector<std::byte> wide = std::move(y);
-    y.assign(static_cast<size_t>(rows * second_.out() * bytes_of(dtype)), {});
-    second_(rows, wide.data(), first.out(), y.data(), activation_);
-  }
-  if (norm_.columns > 0) norm_(dtype, rows, y.data(), nullptr, y.data());
-}
-
 void HeadLayers::operator()(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const {
   const rf_dtype dtype = activation_dtype(precision_);
-  const bool pools = has_pooler() && (head_ == Head::kSequenceClassification || head_ == Head::kMultipleChoice);
-  if (pools || !dense_.empty()) {
-    before_last(rows, x, x_stride, memory.before_last);
-    x = memory.before_last.data();
-    x_stride = last_.in();
+  const auto apply = [&](const Linear& product, std::optional<Activation> activation = std::nullopt) {
+    memory.result.resize(static_cast<size_t>(rows * product.out() * bytes_of(dtype)));
+    product(rows, x, x_stride, memory.result.data(), activation);
+    memory.read.swap(memory.result);
+    x = memory.read.data();
+    x_stride = product.out();
+  };
+  if (starts_with_pooler_) apply(pooler_, Activation::kTanh);
+  for (const Stage& stage : stages_) {
+    apply(stage.product, stage.activation);
+    if (stage.norm.columns > 0) stage.norm(dtype, rows, x, nullptr, memory.read.data());
   }
   if (dtype == RF_F32) return last_(rows, x, x_stride, y);
-  memory.result.resize(static_cast<size_t>(rows * logits() * bytes_of(dtype)));
-  last_(rows, x, x_stride, memory.result.data());
-  to_floats(dtype, rows * logits(), memory.result.data(), y);
+  apply(last_);
+  to_floats(dtype, rows * logits(), x, y);
 }
 
 void pool_sequence(Pooling pooling, rf_dtype dtype, const void* x, int64_t tokens, int64_t width, const uint8_t* attend,

@@ -29,7 +29,7 @@ class HeadLayers {
 
   // Kept from call to call.
   struct Memory {
-    std::vector<std::byte> before_last, result;
+    std::vector<std::byte> read, result;
   };
   // tanh(dense(x)), or dense(x) in a prefix language model, of rows with stride x_stride: y [rows, hidden_size].
   void pool(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const;
@@ -38,15 +38,18 @@ class HeadLayers {
   int64_t logits() const;
 
  private:
-  // The steps between the hidden states and the last product, [rows, width] of the activations' type.
-  void before_last(int64_t rows, const void* x, int64_t x_stride, std::vector<std::byte>& y) const;
+  struct Stage {
+    Linear product;
+    std::optional<Activation> activation;
+    Norm norm;
+  };
 
-  Head head_ = Head::kNone;
   Precision precision_ = Precision::kFloat32;
-  std::optional<Activation> activation_, pooler_activation_ = Activation::kTanh;  // after dense_ and in pool()
+  std::optional<Activation> pooler_activation_ = Activation::kTanh;  // in pool()
   int64_t hidden_ = 0;
-  Linear pooler_, dense_, second_, last_;  // dense_, second_, norm_: before the last layer, where the head has them
-  Norm norm_;
+  bool starts_with_pooler_ = false;
+  Linear pooler_, last_;
+  std::vector<Stage> stages_;  // before the last layer, besides the pooler
 };
 
 // x: [tokens, width]; attend: [tokens] or nullptr; out: [width]. Not for Pooling::kPooler. Sums are in double, in order

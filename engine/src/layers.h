@@ -58,9 +58,9 @@ struct Norm {
 // it, [gate; up].
 struct Block {
   Norm attention_norm, feed_forward_norm;
-  Norm query_norm, key_norm;                         // of each head, before the rotation; without columns: none
+  Norm query_norm, key_norm;  // of each head, or of all together, before the rotation; without columns: none
   Norm attention_post_norm, feed_forward_post_norm;  // of the results of both; without columns: none
-  Linear qkv, attention_output, up, down;
+  Linear qkv, attention_output, up, down;            // up and down are empty where a layer has experts
   Norm cross_norm = {};
   Linear cross_query = {}, cross_key_value = {}, cross_output = {};  // empty without cross-attention
 };

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -11,12 +10,14 @@
 #include "encoder.h"
 #include "heads.h"
 #include "parallel_for.h"
+#include "position.h"
 #include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/warning.h"
 #include "rf/model/config.h"
 #include "rf/model/foreign_models.h"
 #include "rf/model/model_types.h"
+#include "rf/model/weights.h"
 #include "weights.h"
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -37,24 +38,10 @@ Head wanted_head(const ModelConfig& config, ModelOptions::Head head) {
   fail("model", "head must be a known one, got {}", static_cast<int>(head));
 }
 
-Task task_of(Head head) {
-  switch (head) {
-    case Head::kNone: return Task::kNone;
-    case Head::kMaskedLm:
-    case Head::kPreTraining: return Task::kMaskedLm;
-    case Head::kCausalLm: return Task::kCausalLm;
-    case Head::kSequenceClassification: return Task::kSequenceClassification;
-    case Head::kMultipleChoice: return Task::kMultipleChoice;
-    case Head::kTokenClassification: return Task::kTokenClassification;
-    case Head::kQuestionAnswering: return Task::kQuestionAnswering;
-  }
-  return Task::kNone;
-}
-
 ModelInfo info_of(const ModelConfig& config, Head head) {
   ModelInfo info{.model_type = model_type(config),
                  .architecture = architecture_of(config, head),
-                 .task = task_of(head),
+                 .head = head,
                  .vocab_size = config.vocab_size,
                  .hidden_size = config.hidden_size,
                  .layers = config.num_hidden_layers,
@@ -66,30 +53,16 @@ ModelInfo info_of(const ModelConfig& config, Head head) {
                  .prefix_lm = config.prefix_lm,
                  .labels = {},
                  .problem_type = config.problem_type,
+                 .tasks = {},
                  .stop_ids = config.stop_ids};
+  for (const AdapterSpec::Adapter& each :
+       config.adapters ? config.adapters->tasks : std::vector<AdapterSpec::Adapter>())
+    info.tasks.emplace(each.task, each.prompt);
   for (int64_t i = 0; i < config.num_labels; ++i) {
     const auto found = config.id2label.find(i);
     info.labels.push_back(found == config.id2label.end() ? "LABEL_" + std::to_string(i) : found->second);
   }
   return info;
-}
-
-// What heads of sequences read.
-enum class Read {
-  kFirstToken,
-  kLastToken,  // multiple choice of RoFormer; classification with classifier_pooling last
-  kMean,       // classifier_pooling mean
-  kEachToken,  // classifier_pooling late: the result is the mean of the logits of tokens
-};
-
-Read read_of(const ModelConfig& config, Head head, bool has_pooler) {
-  const bool classifies = head == Head::kSequenceClassification, chooses = head == Head::kMultipleChoice;
-  const std::string& pooling = config.classifier_pooling;
-  if (chooses && !config.is_foreign())
-    return !has_pooler && config.summary_type == "last" ? Read::kLastToken : Read::kFirstToken;
-  if (pooling == "mean" && (classifies || chooses)) return Read::kMean;
-  if (pooling == "last" && classifies) return Read::kLastToken;
-  return pooling == "late" && classifies ? Read::kEachToken : Read::kFirstToken;
 }
 
 // Sequences that are computed at once.
@@ -138,7 +111,6 @@ void finish_lexical(LexicalPooling pooling, std::span<float> out) {
 
 struct Model::Impl {
   ModelInfo info;
-  Head head;
   int64_t token_budget;
   std::optional<Encoder> encoder;
   HeadLayers layers;
@@ -227,13 +199,13 @@ struct Model::Impl {
     }
     return gather(chunk, session.read_tokens, session);
   }
-  Read read = Read::kFirstToken;
+  HeadReads reads = HeadReads::kTokens;
   bool skips_padding = false;  // of decoders, as in transformers
   bool reads_types = true;     // models without token types ignore those that tokenizers give, as transformers does
 
   // The vectors that heads of sequences read, of a chunk's sequences.
   const void* gather_read(const Chunk& chunk, const uint8_t* attend, Session& session) const {
-    if (read != Read::kMean) return gather_ends(chunk, read == Read::kLastToken, session);
+    if (reads != HeadReads::kMean) return gather_ends(chunk, reads == HeadReads::kLastToken, session);
     const int64_t width = info.hidden_size;
     session.pooled.resize(static_cast<size_t>(chunk.sequences * width));
     pool(chunk, Pooling::kMean, attend, session.pooled.data(), width, session);
@@ -311,17 +283,19 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   const ModelConfig config = gguf     ? read_decoder_config(*gguf, *file)
                              : masked ? load_config(path)
                                       : load_any_config(path);
+  if (gguf && !options.task.empty())
+    fail<ArgumentError>("model", "task must be absent for a GGUF file, got {}", options.task);
   if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
-  head = wanted_head(config, options.head);
-  const Weights weights = gguf ? Weights(file, config, head) : Weights(path, config, head, options.warn);
+  const Head head = wanted_head(config, options.head);
+  const Weights weights = gguf ? Weights(file, config, head) : Weights(path, config, head, options.warn, options.task);
   for (const std::string& problem : config.problems) {
     if (options.warn) options.warn(problem);
   }
-  const std::string prefix = head == Head::kNone ? "" : body_prefix(config);
+  const std::string prefix = encoder_prefix(config, head);
   info = info_of(config, head);
   encoder.emplace(config, path, weights, prefix, options.precision, options.warn);
   layers = HeadLayers(config, head, weights, prefix, options.precision);
-  read = read_of(config, head, layers.has_pooler());
+  reads = head_reads(config, head);
   skips_padding = config.family == Family::kDecoder && config.pad_token_id >= 0;
   reads_types = config.type_vocab_size > 0;
 }
@@ -344,6 +318,8 @@ Model& Model::operator=(Model&&) noexcept = default;
 const ModelInfo& Model::info() const { return impl_->info; }
 
 LoadedModel Model::loaded() const { return {*impl_->encoder, impl_->layers}; }
+
+std::shared_ptr<const PositionTerms> Model::position_terms() const { return impl_->encoder->position().terms(); }
 
 void Model::check_length(int64_t tokens) const {
   if (tokens < 1) fail(kModelWhere, "a sequence must have at least one token, got {}", tokens);
@@ -377,9 +353,7 @@ void Model::pooled(const Tokens& tokens, std::span<const Pooling> poolings, floa
 
 int64_t Model::logits_per_row() const { return impl_->layers.logits(); }
 
-bool Model::logits_of_tokens() const {
-  return impl_->head != Head::kSequenceClassification && impl_->head != Head::kMultipleChoice;
-}
+bool Model::logits_of_tokens() const { return impl_->reads == HeadReads::kTokens; }
 
 void Model::logits(const Tokens& tokens, float* out) const {
   const int64_t columns = logits_per_row(), width = impl_->info.hidden_size;
@@ -388,14 +362,14 @@ void Model::logits(const Tokens& tokens, float* out) const {
     float* const to = out + (of_tokens ? chunk.first_token : chunk.first_sequence) * columns;
     if (of_tokens) return impl_->layers(chunk.tokens, chunk.hidden, width, to, session.head);
     const uint8_t* const attend = tokens.attend.empty() ? nullptr : tokens.attend.data() + chunk.first_token;
-    if (impl_->read == Read::kEachToken) return impl_->mean_logits(chunk, attend, to, session);
+    if (impl_->reads == HeadReads::kMeanLogits) return impl_->mean_logits(chunk, attend, to, session);
     const void* rows = impl_->gather_read(chunk, attend, session);
     impl_->layers(chunk.sequences, rows, width, to, session.head);
   });
 }
 
 void Model::lexical(const Tokens& tokens, const LexicalPooling& pooling, float* out) const {
-  if (task_of(impl_->head) != Task::kMaskedLm)
+  if (impl_->info.head != Head::kMaskedLm)
     fail("model", "weights of the vocabulary need a masked language model, got {}", impl_->info.architecture);
   const int64_t columns = logits_per_row();
   impl_->for_chunks(tokens, [&](const Chunk& chunk, Session& session) {
@@ -405,7 +379,7 @@ void Model::lexical(const Tokens& tokens, const LexicalPooling& pooling, float* 
 }
 
 void Model::vocabulary_logits(const Tokens& tokens, std::span<const int64_t> rows, float* out) const {
-  if (impl_->head != Head::kMaskedLm && impl_->head != Head::kCausalLm)
+  if (!is_language_model(impl_->info.head))
     fail("model", "logits over the vocabulary need a language model, got {}", impl_->info.architecture);
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t least = i == 0 ? 0 : rows[i - 1] + 1;

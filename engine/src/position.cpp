@@ -69,6 +69,8 @@ class ConstantTerms : public Position {
     }
   }
 
+  std::shared_ptr<const PositionTerms> terms() const override { return {owner_, &terms_}; }
+
   void set_terms(int64_t layer, const PositionRows&, rf_attention_args& args) const override {
     for (const SetTerm& set : layers_[static_cast<size_t>(layer)]) set(args);
     if (terms_.scale) args.scale = *terms_.scale;
@@ -111,6 +113,12 @@ class Combination : public Position {
   void set_terms(int64_t layer, const PositionRows& rows, rf_attention_args& args) const override {
     for (const auto& part : parts_) part->set_terms(layer, rows, args);
     if (rotates_values_) args.value = args.key;
+  }
+  std::shared_ptr<const PositionTerms> terms() const override {
+    for (const auto& part : parts_) {
+      if (auto terms = part->terms()) return terms;
+    }
+    return nullptr;
   }
   bool changes_within(int64_t tokens) const override {
     return std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) { return part->changes_within(tokens); });

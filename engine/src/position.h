@@ -56,6 +56,8 @@ class Position {
   virtual void prepare(const Sequences& /*sequences*/, PositionRows& /*rows*/) const {}
   // Sets the terms of a layer, whose rotations are `rows`.
   virtual void set_terms(int64_t /*layer*/, const PositionRows& /*rows*/, rf_attention_args& /*args*/) const {}
+  // The terms that are constants of the checkpoint; nullptr: none.
+  virtual std::shared_ptr<const PositionTerms> terms() const { return nullptr; }
   // Whether the rotation of a token may change while its sequence grows to so many tokens.
   virtual bool changes_within(int64_t /*tokens*/) const { return false; }
 };

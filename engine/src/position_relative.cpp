@@ -1,9 +1,11 @@
-// Terms by distance of encoders of other libraries, made of their weights once: MPNet's bias by bucket (Raffel et al.
-// 2019, arXiv 1910.10683, section 2.1) and DeBERTa's rows for queries and keys (He et al. 2020, arXiv 2006.03654, Eq.
-// 4; buckets of 2111.09543). A distance is query minus key. Buckets are computed in float32, as transformers does.
+// Terms by distance of encoders of other libraries, made once: MPNet's bias by bucket (Raffel et al. 2019, arXiv
+// 1910.10683, section 2.1), ALiBi's penalty (Press et al. 2022, arXiv 2108.12409, section 3) and DeBERTa's rows for
+// queries and keys (He et al. 2020, arXiv 2006.03654, Eq. 4; buckets of 2111.09543). A distance is query minus key.
+// Buckets are computed in float32, as transformers does.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 
@@ -69,6 +71,28 @@ std::shared_ptr<RelativeTerms> bucket_bias(const ModelConfig& config, const Weig
   return made;
 }
 
+// -slope |distance|, with slopes 2^(-8/n), 2^(-16/n), .. for n heads, a power of two; other numbers of heads have those
+// of the next lower power, and then every second one of the next higher power.
+std::shared_ptr<RelativeTerms> linear_bias(const ModelConfig& config) {
+  const auto made = std::make_shared<RelativeTerms>();
+  made->terms.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  made->terms.longest = config.max_position_embeddings;
+  made->hi = config.max_position_embeddings - 1;
+  made->lo = -made->hi;
+  const int64_t heads = config.num_attention_heads;
+  const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  std::vector<float> far(static_cast<size_t>((made->hi + 1) * heads));  // [distance, head]
+  for (int64_t h = 0; h < heads; ++h) {
+    const auto step = static_cast<double>(h < below ? 2 * (h + 1) : 2 * (h - below) + 1);
+    const double slope = std::exp2(-4.0 * step / static_cast<double>(below));
+    for (int64_t d = 0; d <= made->hi; ++d) far[d * heads + h] = static_cast<float>(-slope * static_cast<double>(d));
+  }
+  PositionTerms::Term bias = made->table(far, heads, 1, [](int64_t distance) { return std::abs(distance); });
+  bias.shape.pop_back();
+  made->terms.shared = {{"bias", bias}};
+  return made;
+}
+
 std::shared_ptr<RelativeTerms> disentangled(const ModelConfig& config, const Weights& weights,
                                             const std::string& prefix) {
   const PositionSpec& spec = config.positions;
@@ -104,8 +128,11 @@ std::shared_ptr<RelativeTerms> disentangled(const ModelConfig& config, const Wei
 
 std::unique_ptr<Position> make_relative(const ModelConfig& config, const std::string& model_dir, const Weights& weights,
                                         const std::string& prefix) {
-  const bool buckets = config.positions.relative == PositionSpec::Relative::kBuckets;
-  const auto made = buckets ? bucket_bias(config, weights, prefix) : disentangled(config, weights, prefix);
+  using Relative = PositionSpec::Relative;
+  const Relative relative = config.positions.relative;
+  const auto made = relative == Relative::kLinear    ? linear_bias(config)
+                    : relative == Relative::kBuckets ? bucket_bias(config, weights, prefix)
+                                                     : disentangled(config, weights, prefix);
   return make_constant_terms(made->terms, made, model_dir);
 }
 

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "rf/io/error.h"
-#include "rf/model/beam_results.h"
 
 namespace rf::engine {
 
@@ -76,6 +76,31 @@ class SampleSearch : public PromptSearch {
 
   std::vector<Continuation> continuations_;
   std::vector<Step> next_;
+};
+
+// The best `beams` results, ranked by the sum of log-probabilities over tokens^length_penalty.
+class BeamResults {
+ public:
+  BeamResults(int64_t beams, double length_penalty)
+      : beams_(static_cast<size_t>(beams)), length_penalty_(length_penalty) {}
+
+  float ranked(float sum, int64_t tokens) const {
+    return sum / static_cast<float>(std::pow(static_cast<double>(tokens), length_penalty_));
+  }
+  bool is_full() const { return results_.size() == beams_; }
+  bool wants(float score) const { return !is_full() || score > results_.back().score; }
+  // Adds a result that is good enough; equal results keep their order.
+  void add(Generated result) {
+    const auto is_above = [](double score, const Generated& other) { return score > other.score; };
+    if (is_full()) results_.pop_back();
+    results_.insert(std::upper_bound(results_.begin(), results_.end(), result.score, is_above), std::move(result));
+  }
+  std::vector<Generated> take() { return std::move(results_); }  // best first
+
+ private:
+  size_t beams_;
+  double length_penalty_;
+  std::vector<Generated> results_;
 };
 
 // Beam search as transformers' generate() defines it. A step takes the best candidates over all beams, by the sum of
@@ -209,7 +234,7 @@ class BeamSearch : public PromptSearch {
   int64_t new_tokens_ = 0;
   std::vector<Beam> beams_, next_;  // best first
   std::vector<size_t> copies_;
-  BeamResults<Generated> results_;
+  BeamResults results_;
   BestTokens best_;
 };
 

@@ -64,7 +64,8 @@ std::string kind_of(const std::string& type, const std::string& key, const std::
   return type.substr(type.rfind('.') + 1);
 }
 
-std::vector<Module> read_module_list(const std::string& model_dir, const json& list, const std::string& where) {
+std::vector<Module> read_module_list(const std::string& model_dir, const json& list, const std::string& where,
+                                     SentenceModules& out) {
   if (!list.is_array() || list.empty())
     fail(where, "must be a list of modules, got {}", list.is_array() ? "an empty one" : list.type_name());
   std::vector<Module> modules;
@@ -73,9 +74,13 @@ std::vector<Module> read_module_list(const std::string& model_dir, const json& l
     entry.require({"path", "type"});
     static_cast<void>(entry.find("idx"));
     static_cast<void>(entry.find("name"));
-    if (const json* arguments = entry.find("kwargs"); arguments != nullptr && !arguments->empty())
+    const std::string type = entry.text("type", "");
+    const bool adapted = i == 0 && type == "custom_st.Transformer";
+    out.is_adapted = out.is_adapted || adapted;
+    const json* const arguments = entry.find("kwargs");
+    if (arguments != nullptr && !arguments->empty() && !(adapted && *arguments == json::array({"task"})))
       fail(where, "[{}].kwargs must be empty, got {}", i, arguments->dump());
-    const std::string kind = kind_of(entry.text("type", ""), fmt::format("[{}].type", i), where);
+    const std::string kind = adapted ? "Transformer" : kind_of(type, fmt::format("[{}].type", i), where);
     entry.finish();
     modules.push_back({kind, folder_of(model_dir, entry.text("path", ""), where)});
   }
@@ -318,7 +323,7 @@ SentenceModules read_sentence_modules(const std::string& model_dir, VectorKind v
   }
   if (vectors == VectorKind::kSparse) out.similarity = Similarity::kDot;
   const bool has_keys = read_model(model_dir, vectors, out);  // first: another kind of model has other modules
-  std::vector<Module> modules = read_module_list(model_dir, read_noted(where, out), where);
+  std::vector<Module> modules = read_module_list(model_dir, read_noted(where, out), where, out);
   if (modules[0].kind == "Router") {
     const std::vector<Module> way = read_route(modules[0].directory, role, out);
     modules.erase(modules.begin());

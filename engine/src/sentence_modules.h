@@ -46,6 +46,7 @@ struct TokenRules {
 struct SentenceModules {
   std::string encoder_dir;  // config.json, weights, and the tokenizer's files
   bool is_routed = false;   // roles have modules of their own
+  bool is_adapted = false;  // the transformer is the class of jina-embeddings-v3, which takes a task
   enum class Body {
     kTransformer,
     kStatic,        // rows of a table, without a transformer

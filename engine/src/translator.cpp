@@ -73,8 +73,8 @@ std::unique_ptr<const Network> load_network(const std::string& model_dir, const 
   const TensorMap tensors =
       translation_tensors(*files, config, translation_weight_specs(config), EncodingTensors::kAny);
   const auto side = [&](TranslationSide which, Precision precision, std::vector<LayerInputs> inputs) {
-    return Encoder(which == TranslationSide::kDecoder ? decoder_side(config) : encoder_side(config), model_dir,
-                   Weights(files, config, which), "", precision, options.warn, std::move(inputs));
+    return Encoder(side_of(config, which), model_dir, Weights(files, config, which), "", precision, options.warn,
+                   std::move(inputs));
   };
   using enum TranslationSide;
   std::vector<LayerInputs> of_encoder, of_decoder;

@@ -111,8 +111,9 @@ std::vector<float> finite_elements(const io::TensorView& view) {
   return {values.get(), values.get() + values.size()};
 }
 
-MappedRows::MappedRows(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view)
-    : files_(std::move(files)), view_(&view) {}
+MappedRows::MappedRows(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view,
+                       std::shared_ptr<const LowRank> change)
+    : files_(std::move(files)), view_(&view), change_(std::move(change)) {}
 
 void MappedRows::add_row(int64_t row, float* to) const {
   constexpr int64_t kColumns = 1024;
@@ -122,15 +123,14 @@ void MappedRows::add_row(int64_t row, float* to) const {
     read_elements(*view_, row * width() + begin, count, values);
     for (int64_t i = 0; i < count; ++i) to[begin + i] += values[i];
   }
+  if (change_ != nullptr) change_->add_row(row, to);
 }
 
 Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head head,
-                 const std::function<void(const std::string&)>& warn)
+                 const std::function<void(const std::string&)>& warn, const std::string& task)
     : files_(std::make_shared<CheckpointFiles>(model_dir, kWeightsWhere)) {
-  std::vector<NamedShape> shapes;
-  for (NamedShape& each : files_->shapes()) {
-    if (!is_added_name(each.name)) shapes.push_back(std::move(each));
-  }
+  const auto adapters = std::make_shared<const Adapters>(*files_, config, task);
+  const std::vector<NamedShape>& shapes = adapters->shapes();
   std::vector<WeightSpec> specs = weight_specs(config, head);
   if (head == Head::kNone) {
     const bool has_pooler = std::any_of(shapes.begin(), shapes.end(), [](const NamedShape& each) {
@@ -142,7 +142,11 @@ Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head h
   for (const std::string& warning : add_untied(*files_, config, match)) {
     if (warn) warn(warning);
   }
-  for (const auto& [name, in_file] : match.names) add(name, files_->at(in_file));
+  for (const auto& [name, in_file] : match.names) {
+    add(name, files_->at(adapters->in_file(in_file)));
+    if (const LowRank* change = adapters->change_of(in_file); change != nullptr)
+      tensors_.at(name).change = std::shared_ptr<const LowRank>(adapters, change);
+  }
   add_encodings();
 }
 
@@ -201,7 +205,10 @@ void Weights::read(const std::string& name, float* to) const {
   if (tensor.view != nullptr) {
     const TensorFloats values(files_, *tensor.view);
     std::copy_n(values.get(), values.size(), to);
-    return;
+    if (tensor.change == nullptr) return;
+    const int64_t rows = tensor.shape[0], width = tensor.shape[1];
+    return parallel_for(rows, values.size() > kParallelRead,
+                        [&](int64_t row) { tensor.change->add_row(row, to + row * width); });
   }
   const int64_t count = elements_of(tensor.shape), row = tensor.shape.back();
   parallel_for(count / row, count > kParallelRead, [&](int64_t i) {
@@ -215,7 +222,7 @@ void Weights::read(const std::string& name, float* to) const {
 
 TensorFloats Weights::floats(const std::string& name) const {
   const Tensor& tensor = at(name);
-  if (tensor.view != nullptr) return {files_, *tensor.view};
+  if (tensor.view != nullptr && tensor.change == nullptr) return {files_, *tensor.view};
   const int64_t count = elements_of(tensor.shape);
   Floats values = make_floats(count);
   read(name, values.get());
@@ -229,9 +236,9 @@ std::vector<float> Weights::vector(const std::string& name) const {
 }
 
 MappedRows Weights::mapped_rows(const std::string& name) const {
-  const io::TensorView& view = *at(name).view;
-  TensorFloats(files_, view);  // for its check
-  return MappedRows(files_, view);
+  const Tensor& tensor = at(name);
+  TensorFloats(files_, *tensor.view);  // for its check
+  return MappedRows(files_, *tensor.view, tensor.change);
 }
 
 ReadRow Weights::rows(const std::string& name) const {
@@ -354,6 +361,8 @@ Block read_block(const Weights& weights, const std::string& prefix, const ModelC
                  Precision precision, const LayerInputs& largest) {
   const std::string name = fmt::format("{}encoder.layer.{}.", prefix, layer);
   const auto head_norm = [&](const char* module) -> Norm {
+    if (config.block.whole_query_key_norm)
+      return read_norm(weights, name + module, config, weights.shape(name + module + ".weight")[0]);
     if (!config.block.query_key_norm) return {};
     return {.kind = NormKind::kRms,
             .columns = config.head_dim(),
@@ -361,8 +370,8 @@ Block read_block(const Weights& weights, const std::string& prefix, const ModelC
             .bias = {},
             .eps = config.layer_norm_eps};
   };
-  const auto post_norm = [&](const char* module) -> Norm {
-    return config.block.post_norm ? read_norm(weights, name + module, config, config.hidden_size) : Norm{};
+  const auto post_norm = [&](const char* module, bool has_it) -> Norm {
+    return has_it ? read_norm(weights, name + module, config, config.hidden_size) : Norm{};
   };
   const bool has_norm = layer > 0 || config.block.first_attention_norm;
   const std::string norm = name + "attention.output.LayerNorm";
@@ -370,12 +379,17 @@ Block read_block(const Weights& weights, const std::string& prefix, const ModelC
                  .feed_forward_norm = read_norm(weights, name + "output.LayerNorm", config, config.hidden_size),
                  .query_norm = head_norm("attention.self.query_norm"),
                  .key_norm = head_norm("attention.self.key_norm"),
-                 .attention_post_norm = post_norm("attention.output.post_norm"),
-                 .feed_forward_post_norm = post_norm("output.post_norm"),
+                 .attention_post_norm =
+                     post_norm("attention.output.post_norm", config.block.post_norm || config.block.attention_twice),
+                 .feed_forward_post_norm = post_norm("output.post_norm", config.block.post_norm),
                  .qkv = read_qkv(weights, name + "attention.self.", config, precision, largest.attention),
                  .attention_output = read_linear(weights, name + "attention.output.dense", precision),
-                 .up = read_up(weights, name, config, precision, largest.feed_forward),
-                 .down = read_linear(weights, name + "output.dense", precision)};
+                 .up = {},
+                 .down = {}};
+  if (!config.block.has_experts(layer)) {
+    block.up = read_up(weights, name, config, precision, largest.feed_forward);
+    block.down = read_linear(weights, name + "output.dense", precision);
+  }
   if (!config.add_cross_attention) return block;
   const std::string cross = name + "crossattention.";
   block.cross_norm = read_norm(weights, cross + "output.LayerNorm", config, config.hidden_size);

@@ -6,12 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "adapters.h"
 #include "layers.h"
 #include "memory.h"
 #include "rf/io/gguf.h"
@@ -48,7 +47,9 @@ class TensorFloats {
 class MappedRows {
  public:
   MappedRows() = default;
-  MappedRows(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view);
+  // change: what is added to the rows, or nullptr.
+  MappedRows(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view,
+             std::shared_ptr<const LowRank> change = nullptr);
   bool empty() const { return view_ == nullptr; }
   int64_t rows() const { return view_->shape[0]; }
   int64_t width() const { return view_->shape[1]; }
@@ -62,6 +63,7 @@ class MappedRows {
  private:
   std::shared_ptr<const CheckpointFiles> files_;
   const io::TensorView* view_ = nullptr;
+  std::shared_ptr<const LowRank> change_;
 };
 
 // A matrix whose rows are read on demand: writes row `row` to `to`.
@@ -73,8 +75,9 @@ class Weights {
   // Of a directory. Throws Error for missing and unexpected tensors, and wrong shapes. A bare encoder (Head::kNone) of
   // the family bert may lack its pooler. Of the tied tensors (rf/model/checkpoint_files.h) has() is true for what the
   // file has of its own.
+  // task: one of the config's adapters, whose changes are added; "": none.
   Weights(const std::string& model_dir, const ModelConfig& config, Head head,
-          const std::function<void(const std::string&)>& warn);
+          const std::function<void(const std::string&)>& warn, const std::string& task = "");
   // A side of an encoder-decoder, whose tensors translation_tensors() has checked.
   Weights(std::shared_ptr<const CheckpointFiles> files, const ModelConfig& config, TranslationSide side);
   // Of a GGUF file.
@@ -102,6 +105,7 @@ class Weights {
     std::vector<int64_t> shape;
     const io::TensorView* view = nullptr;       // one of them
     const io::GgufTensor* quantised = nullptr;  // of gguf_
+    std::shared_ptr<const LowRank> change{};    // of a task
   };
   const Tensor& at(const std::string& name) const;
   void add(const std::string& name, const io::TensorView& view);

@@ -87,7 +87,7 @@ void compute(const std::string& path) {
   const engine::Tokens tokens = {.ids = ids, .offsets = offsets};
   std::vector<float> hidden(ids.size() * static_cast<size_t>(model.info().hidden_size));
   model.hidden(tokens, hidden.data());
-  if (model.info().task == engine::Task::kNone) return;
+  if (model.info().head == Head{}) return;
   const size_t rows = model.logits_of_tokens() ? ids.size() : offsets.size() - 1;
   std::vector<float> logits(rows * static_cast<size_t>(model.logits_per_row()));
   model.logits(tokens, logits.data());

@@ -48,18 +48,6 @@ constexpr Named<Activation> kActivations[] = {
 constexpr Named<Family> kFamilies[] = {
     {"roformer", Family::kRoFormer}, {"bert", Family::kBert}, {"roformer_v2", Family::kRoFormerV2}};
 
-// The ends of class names, after a stem.
-constexpr Named<Head> kHeadNames[] = {
-    {"Model", Head::kNone},
-    {"ForMaskedLM", Head::kMaskedLm},
-    {"ForCausalLM", Head::kCausalLm},
-    {"ForSequenceClassification", Head::kSequenceClassification},
-    {"ForMultipleChoice", Head::kMultipleChoice},
-    {"ForTokenClassification", Head::kTokenClassification},
-    {"ForQuestionAnswering", Head::kQuestionAnswering},
-    {"ForPreTraining", Head::kPreTraining},
-};
-
 struct Stem {
   std::string_view name;
   std::vector<Family> families;  // of models that have classes so named
@@ -80,7 +68,7 @@ std::string class_name(std::string_view stem, Head head) {
   if (stem == "Bert" && head == Head::kCausalLm) return "BertLMHeadModel";
   if (stem == "NeoBERT" && head == Head::kNone) return "NeoBERT";
   if (stem == "NeoBERT" && head == Head::kMaskedLm) return "NeoBERTLMHead";
-  return fmt::format("{}{}", stem, name_of(kHeadNames, head));
+  return fmt::format("{}{}", stem, row_of(head).suffix);
 }
 
 struct Architecture {
@@ -89,18 +77,19 @@ struct Architecture {
 };
 Architecture parse_architecture(const std::string& name) {
   for (const Stem& stem : stems()) {
-    for (const auto& [end, head] : kHeadNames) {
-      if (class_name(stem.name, head) == name) return {&stem, head == Head::kPreTraining ? Head::kMaskedLm : head};
+    for (const HeadRow& row : kHeads) {
+      if (class_name(stem.name, row.head) == name)
+        return {&stem, row.head == Head::kPreTraining ? Head::kMaskedLm : row.head};
     }
   }
-  const auto names = [](const auto& all) {
+  const auto names = [](const auto& all, auto member) {
     std::vector<std::string_view> listed;
-    for (const auto& each : all) listed.push_back(each.name);
+    for (const auto& each : all) listed.push_back(each.*member);
     return fmt::format("{}", fmt::join(listed, ", "));
   };
   fail("config",
        "architecture must be a class as RoFormerForMaskedLM: one of {}, then one of {}; or BertLMHeadModel, got {}",
-       names(stems()), names(kHeadNames), io::printable(name));
+       names(stems(), &Stem::name), names(kHeads, &HeadRow::suffix), io::printable(name));
 }
 
 }  // namespace

@@ -53,11 +53,16 @@ const ModelFamily* find_family(std::string_view ModelFamily::*name, std::string_
   return value.empty() || found == model_families().end() ? nullptr : &*found;
 }
 
-// By the model_type of config.json; nullptr: none of them.
+// By the model_type of config.json, whose value may stand for a variant; nullptr: none of them.
 const ModelFamily* family_in(const json& object) {
   const json* const type = given(object, "model_type");
-  return type != nullptr && type->is_string() ? find_family(&ModelFamily::model_type, type->get<std::string>())
-                                              : nullptr;
+  if (type == nullptr || !type->is_string()) return nullptr;
+  const auto variant = std::ranges::find_if(model_families(), [&](const ModelFamily& each) {
+    return !each.variant_of.empty() && *type == each.variant_of && each.is_variant(object);
+  });
+  if (variant != model_families().end()) return &*variant;
+  const ModelFamily* const found = find_family(&ModelFamily::model_type, type->get<std::string>());
+  return found != nullptr && found->variant_of.empty() ? found : nullptr;
 }
 
 std::string gguf_architectures() {
@@ -290,7 +295,7 @@ bool is_foreign_decoder(const std::string& path) {
 std::vector<std::string_view> foreign_types(Family heads) {
   std::vector<std::string_view> types;
   for (const ModelFamily& each : model_families()) {
-    if (each.heads == heads) types.push_back(each.model_type);
+    if (each.heads == heads && each.variant_of.empty()) types.push_back(each.model_type);
   }
   return types;
 }
@@ -346,7 +351,7 @@ void read_positions(const Keys& keys, ModelConfig& config) {
 }  // namespace
 
 ModelConfig parse_foreign_config(const json& file, const std::string& where) {
-  const ModelFamily& family = *find_family(&ModelFamily::model_type, file["model_type"].get<std::string>());
+  const ModelFamily& family = *family_in(file);
   const json object = with_defaults(file, family, where, "");
   const Keys keys(object, where, "");
   ModelConfig config = read_keys(keys, family);
@@ -461,11 +466,6 @@ void check_has_module(const ModelConfig& config) {
   if (!config.is_foreign() || family_of(config).has_module) return;
   fail("model", "a model for training must be of another model_type, got {}, which has no module for training",
        config.foreign_type);
-}
-
-void check_has_graph(const ModelConfig& config) {
-  if (!config.is_foreign() || family_of(config).has_graph) return;
-  fail("model", "a model for ONNX must be of another model_type, got {}, which has no graph", config.foreign_type);
 }
 
 bool joins_projections(const ModelConfig& config) {

@@ -39,14 +39,15 @@ bool is_of_encoder(std::string_view name) {
 
 // Whether the head may have the module. A name in files may stand for modules of several heads.
 bool is_of_head(const ModelConfig& config, Head head, std::string_view module) {
-  const bool is_last = module == "classifier" || module == "classifier.out_proj" || module == "qa_outputs";
-  const std::string last = last_layer(config, head);
   if (head == Head::kNone || is_of_encoder(module)) return true;
-  if (last.empty()) return !is_last && !module.starts_with("classifier");  // a language model
-  return is_last ? module == last : !module.starts_with("cls.");
+  const auto ends = [module](const HeadRow& row) { return module == row.last; };
+  const bool is_last = std::ranges::any_of(kHeads, ends) || module == "classifier.out_proj";
+  if (is_language_model(head)) return !is_last && !module.starts_with("classifier");
+  return is_last ? module == head_stages(config, head).back().linear : !module.starts_with("cls.");
 }
 
-// The first row of the table that fits(module) and whose name in `from` is `name`; its name in `to`. "": none.
+}  // namespace
+
 std::string renamed(std::span<const ModuleName> rows, std::string_view ModuleName::*from,
                     std::string_view ModuleName::*to, std::string_view name,
                     const std::function<bool(std::string_view)>& fits) {
@@ -60,22 +61,18 @@ std::string renamed(std::span<const ModuleName> rows, std::string_view ModuleNam
   return "";
 }
 
-}  // namespace
-
 std::string gguf_name(const ModelConfig& config, const std::string& name) {
-  return renamed(family_of(config).modules, &ModuleName::module, &ModuleName::in_gguf, name,
-                 [](std::string_view) { return true; });
+  return renamed(family_of(config).modules, &ModuleName::module, &ModuleName::in_gguf, name);
 }
 
 // Both names of a tensor of the encoder begin with a prefix in models with a head.
 std::string file_name(const ModelConfig& config, Head head, const std::string& name) {
   if (!config.is_foreign()) return name;
   const ModelFamily& family = family_of(config);
-  const std::string ours = head == Head::kNone ? "" : body_prefix(config);
+  const std::string ours = encoder_prefix(config, head);
   std::string_view module = name;
   if (module.starts_with(ours)) module.remove_prefix(ours.size());
-  const std::string found =
-      renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module, [](std::string_view) { return true; });
+  const std::string found = renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module);
   if (found.empty() && !(family.berts_names && is_of_encoder(module))) return name;
   const std::string in_file = found.empty() ? std::string(module) : found;
   return is_of_encoder(module) && head != Head::kNone ? std::string(family.prefix) + in_file : in_file;

@@ -9,7 +9,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <type_traits>
 #include <utility>
 
 #include "rf/io/error.h"

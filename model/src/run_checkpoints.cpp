@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "families/family.h"
 #include "names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -148,52 +149,31 @@ ModelConfig parse_translation(const json& object, const std::string& where, Unkn
   return c;
 }
 
-struct BodyModule {
-  const char* in_body;
-  const char* in_file;
-  enum class Kind { kProjection, kUp, kDown, kNorm } kind;
+constexpr ModuleName kMarianModules[] = {
+    {"encoder.layer.{}.attention.self.query", "layers.{}.self_attn.q_proj", ""},
+    {"encoder.layer.{}.attention.self.key", "layers.{}.self_attn.k_proj", ""},
+    {"encoder.layer.{}.attention.self.value", "layers.{}.self_attn.v_proj", ""},
+    {"encoder.layer.{}.attention.output.dense", "layers.{}.self_attn.out_proj", ""},
+    {"encoder.layer.{}.attention.output.LayerNorm", "layers.{}.self_attn_layer_norm", ""},
+    {"encoder.layer.{}.crossattention.self.query", "layers.{}.encoder_attn.q_proj", ""},
+    {"encoder.layer.{}.crossattention.self.key", "layers.{}.encoder_attn.k_proj", ""},
+    {"encoder.layer.{}.crossattention.self.value", "layers.{}.encoder_attn.v_proj", ""},
+    {"encoder.layer.{}.crossattention.output.dense", "layers.{}.encoder_attn.out_proj", ""},
+    {"encoder.layer.{}.crossattention.output.LayerNorm", "layers.{}.encoder_attn_layer_norm", ""},
+    {"encoder.layer.{}.intermediate.dense", "layers.{}.fc1", ""},
+    {"encoder.layer.{}.output.dense", "layers.{}.fc2", ""},
+    {"encoder.layer.{}.output.LayerNorm", "layers.{}.final_layer_norm", ""},
 };
 
-// After "" and "self", or "cross" and "encoder".
-constexpr BodyModule kAttention[] = {
-    {"attention.self.query", "_attn.q_proj", BodyModule::Kind::kProjection},
-    {"attention.self.key", "_attn.k_proj", BodyModule::Kind::kProjection},
-    {"attention.self.value", "_attn.v_proj", BodyModule::Kind::kProjection},
-    {"attention.output.dense", "_attn.out_proj", BodyModule::Kind::kProjection},
-    {"attention.output.LayerNorm", "_attn_layer_norm", BodyModule::Kind::kNorm},
-};
-constexpr BodyModule kFeedForward[] = {
-    {"intermediate.dense", "fc1", BodyModule::Kind::kUp},
-    {"output.dense", "fc2", BodyModule::Kind::kDown},
-    {"output.LayerNorm", "final_layer_norm", BodyModule::Kind::kNorm},
-};
-
-// Calls take(module, name in the body, name in the file) for every module of a side.
-template <typename Take>
-void for_each_module(const ModelConfig& config, TranslationSide side, const Take& take) {
-  const bool is_decoder = side == TranslationSide::kDecoder;
-  const int64_t layers = is_decoder ? config.decoder->layers : config.num_hidden_layers;
-  for (int64_t l = 0; l < layers; ++l) {
-    const std::string body = fmt::format("encoder.layer.{}.", l);
-    const std::string file = fmt::format("model.{}.layers.{}.", is_decoder ? "decoder" : "encoder", l);
-    const auto all = [&](const auto& modules, const char* in_body, const char* in_file) {
-      for (const BodyModule& module : modules)
-        take(module, body + in_body + module.in_body, file + in_file + module.in_file);
-    };
-    all(kAttention, "", "self");
-    if (is_decoder) all(kAttention, "cross", "encoder");
-    all(kFeedForward, "", "");
+// The weights of a side's layers, with their names in the file.
+std::vector<std::pair<WeightSpec, std::string>> layer_weights(const ModelConfig& config, TranslationSide side) {
+  const char* const prefix = side == TranslationSide::kDecoder ? "model.decoder." : "model.encoder.";
+  std::vector<std::pair<WeightSpec, std::string>> weights;
+  for (WeightSpec& spec : weight_specs(side_of(config, side), Head::kNone)) {
+    const std::string in_file = renamed(kMarianModules, &ModuleName::module, &ModuleName::in_file, spec.name);
+    if (!in_file.empty()) weights.emplace_back(std::move(spec), prefix + in_file);
   }
-}
-
-std::vector<int64_t> shape_of_module(const BodyModule& module, int64_t width, int64_t inner) {
-  switch (module.kind) {
-    case BodyModule::Kind::kProjection: return {width, width};
-    case BodyModule::Kind::kUp: return {inner, width};
-    case BodyModule::Kind::kDown: return {width, inner};
-    case BodyModule::Kind::kNorm: break;
-  }
-  return {width};
+  return weights;
 }
 
 }  // namespace
@@ -256,14 +236,10 @@ json translation_json(const ModelConfig& c) {
   return object;
 }
 
-ModelConfig encoder_side(const ModelConfig& config) {
+ModelConfig side_of(const ModelConfig& config, TranslationSide which) {
   ModelConfig side = config;
   side.decoder.reset();
-  return side;
-}
-
-ModelConfig decoder_side(const ModelConfig& config) {
-  ModelConfig side = encoder_side(config);
+  if (which == TranslationSide::kEncoder) return side;
   side.num_hidden_layers = config.decoder->layers;
   side.num_attention_heads = config.decoder->heads;
   side.intermediate_size = config.decoder->intermediate_size;
@@ -276,23 +252,15 @@ std::vector<WeightSpec> translation_weight_specs(const ModelConfig& config) {
       {kSharedEmbedding, {config.vocab_size, config.hidden_size}, WeightRole::kEmbedding},
       {kOutputBias, {1, config.vocab_size}, WeightRole::kBuffer},
   };
-  for (const auto& [side, inner] : {std::pair{TranslationSide::kEncoder, config.intermediate_size},
-                                    {TranslationSide::kDecoder, config.decoder->intermediate_size}}) {
-    for_each_module(config, side, [&](const BodyModule& module, const std::string&, const std::string& file) {
-      const bool is_norm = module.kind == BodyModule::Kind::kNorm;
-      const std::vector<int64_t> shape = shape_of_module(module, config.hidden_size, inner);
-      specs.push_back({file + ".weight", shape, is_norm ? WeightRole::kNormGain : WeightRole::kMatrix});
-      specs.push_back({file + ".bias", {shape[0]}, is_norm ? WeightRole::kNormBias : WeightRole::kBias});
-    });
+  for (const TranslationSide side : {TranslationSide::kEncoder, TranslationSide::kDecoder}) {
+    for (auto& [spec, in_file] : layer_weights(config, side)) specs.push_back({in_file, spec.shape, spec.role});
   }
   return specs;
 }
 
 std::vector<BodyName> body_names(const ModelConfig& config, TranslationSide side) {
   std::vector<BodyName> names = {{"embeddings.word_embeddings.weight", kSharedEmbedding}};
-  for_each_module(config, side, [&](const BodyModule&, const std::string& body, const std::string& file) {
-    for (const char* part : {".weight", ".bias"}) names.push_back({body + part, file + part});
-  });
+  for (auto& [spec, in_file] : layer_weights(config, side)) names.push_back({spec.name, in_file});
   return names;
 }
 

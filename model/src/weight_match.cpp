@@ -73,7 +73,7 @@ class Matcher {
         file_(file),
         fresh_head_(fresh_head),
         specs_(specs),
-        prefix_(head == Head::kNone ? "" : body_prefix(config)) {
+        prefix_(encoder_prefix(config, head)) {
     for (const WeightSpec& spec : specs_) by_name_.emplace(spec.name, &spec);
   }
 
@@ -138,8 +138,7 @@ class Matcher {
 
   // Untied decoder tensors are in the specs and are not handled here.
   bool is_tied_copy(const std::string& name) const {
-    const bool has_decoder = head_ == Head::kMaskedLm || head_ == Head::kCausalLm || head_ == Head::kPreTraining;
-    return has_decoder && !tied_source(config_, name).empty();
+    return is_language_model(head_) && !tied_source(config_, name).empty();
   }
 
   bool is_ignored(const std::string& name) const {

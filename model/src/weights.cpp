@@ -14,6 +14,10 @@
 namespace rf {
 namespace {
 
+static_assert(std::ranges::is_sorted(kHeads, {}, &HeadRow::head) &&
+                  std::size(kHeads) == static_cast<size_t>(Head::kPreTraining) + 1,
+              "kHeads must have a row for each head, in order");
+
 class Builder {
  public:
   explicit Builder(const BlockSpec& block) : block_(block) {}
@@ -49,24 +53,37 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c, b
     to.add(name + ".self.q_bias", {queries}, WeightRole::kBias);
     to.add(name + ".self.v_bias", {keys}, WeightRole::kBias);
   }
+  if (block.whole_query_key_norm) {
+    to.norm(name + ".self.query_norm", queries);
+    to.norm(name + ".self.key_norm", keys);
+  }
   if (block.query_key_norm) {
     to.add(name + ".self.query_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
     to.add(name + ".self.key_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
   }
   to.linear(name + ".output.dense", c.hidden_size, queries, block.output_bias);
   if (has_norm) to.norm(name + ".output.LayerNorm", c.hidden_size);
-  if (block.post_norm) to.norm(name + ".output.post_norm", c.hidden_size);
+  if (block.post_norm || block.attention_twice) to.norm(name + ".output.post_norm", c.hidden_size);
 }
 
-void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& c) {
+void add_experts(Builder& to, const std::string& layer, const ModelConfig& c) {
+  const std::vector<int64_t> shape = {c.block.experts * c.intermediate_size, c.hidden_size};
+  to.linear(layer + "intermediate.router", c.block.experts, c.hidden_size, false);
+  for (const char* name : {"w1", "w2"}) to.add(layer + "intermediate.experts." + name, shape, WeightRole::kMatrix);
+  to.add(layer + "output.experts.bias", {c.hidden_size}, WeightRole::kBias);
+}
+
+void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& c, bool has_experts) {
   const bool up_bias = c.block.mlp_bias && c.block.up_bias;
-  if (c.block.fused_gate != BlockSpec::FusedGate::kNone) {
+  if (has_experts) {
+    add_experts(to, layer, c);
+  } else if (c.block.fused_gate != BlockSpec::FusedGate::kNone) {
     to.linear(layer + "intermediate.gate_up", 2 * c.intermediate_size, c.hidden_size, up_bias);
   } else {
     if (c.block.gated) to.linear(layer + "intermediate.gate", c.intermediate_size, c.hidden_size, up_bias);
     to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size, up_bias);
   }
-  to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
+  if (!has_experts) to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
   to.norm(layer + "output.LayerNorm", c.hidden_size);
   if (c.block.post_norm) to.norm(layer + "output.post_norm", c.hidden_size);
 }
@@ -102,65 +119,71 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
       to.linear(self + "pos_key_proj", c.hidden_size, c.hidden_size, c.block.qkv_bias);
     if (projects && positions.position_to_content) to.linear(self + "pos_query_proj", c.hidden_size, c.hidden_size);
     if (c.add_cross_attention) add_attention(to, layer + "crossattention", c);
-    add_feed_forward(to, layer, c);
+    add_feed_forward(to, layer, c, c.block.has_experts(l));
   }
   if (c.final_norm) to.norm(prefix + "encoder.final_norm", c.hidden_size);
 }
 
-void add_language_model_head(Builder& to, const ModelConfig& c) {
-  const HeadSpec spec = head_spec(c);
+std::string decoder_name(const ModelConfig& config) {
+  return config.family == Family::kDecoder ? "lm_head" : "cls.predictions.decoder";
+}
+
+void add_head(Builder& to, const ModelConfig& c, Head head) {
   using Bias = HeadSpec::VocabularyBias;
-  if (spec.vocabulary_bias == Bias::kShared) to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
-  const int64_t width = spec.transform_width > 0 ? spec.transform_width : c.embedding_size;
-  if (spec.transform != HeadSpec::Transform::kNone)
-    to.linear("cls.predictions.transform.dense", width, c.hidden_size, spec.transform_bias);
-  if (spec.transform == HeadSpec::Transform::kTwoDense)
-    to.linear("cls.predictions.transform.second", c.embedding_size, width, spec.transform_bias);
-  if (spec.transform == HeadSpec::Transform::kFull) to.norm("cls.predictions.transform.LayerNorm", c.embedding_size);
-  const std::string decoder = c.family == Family::kDecoder ? "lm_head" : "cls.predictions.decoder";
-  if (!c.tie_word_embeddings) {
-    to.linear(decoder, c.vocab_size, c.embedding_size, spec.vocabulary_bias != Bias::kNone);
-  } else if (spec.vocabulary_bias == Bias::kOfDecoder) {
-    to.add(decoder + ".bias", {c.vocab_size}, WeightRole::kBias);
+  const std::string pooler = pooler_name(c, head);
+  const bool is_tied = is_language_model(head) && c.tie_word_embeddings;
+  const Bias bias = head_spec(c).vocabulary_bias;
+  if (has_pooler(c, head)) to.linear(pooler, c.hidden_size, c.hidden_size);
+  if (is_language_model(head) && bias == Bias::kShared)
+    to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
+  for (const HeadStage& stage : head_stages(c, head)) {
+    if (stage.linear == pooler) continue;
+    if (!is_tied || stage.linear != decoder_name(c)) {
+      to.linear(stage.linear, stage.outputs, stage.inputs, stage.bias);
+    } else if (bias == Bias::kOfDecoder) {
+      to.add(stage.linear + ".bias", {stage.outputs}, WeightRole::kBias);
+    }
+    if (!stage.norm.empty()) to.norm(stage.norm, stage.outputs);
   }
+  if (head == Head::kPreTraining) to.linear(kPairLayer, 2, c.hidden_size);
 }
 
-// Classification, choices and answers.
-void add_classifier(Builder& to, const ModelConfig& c, Head head) {
+HeadSpec::Before before_last(const ModelConfig& config, Head head) {
+  const auto before = row_of(head).before;
+  return before == nullptr ? HeadSpec::Before::kNothing : head_spec(config).*before;
+}
+
+std::vector<HeadStage> language_model_stages(const ModelConfig& c) {
+  using Transform = HeadSpec::Transform;
   const HeadSpec spec = head_spec(c);
-  if (before_last(c, head) == HeadSpec::Before::kDense) {
-    to.linear("classifier.dense", c.hidden_size, c.hidden_size, spec.dense_bias);
-    if (spec.dense_norm) to.norm("classifier.norm", c.hidden_size);
-  }
-  // Answers have a start and an end, for any num_labels.
-  const int64_t logits = head == Head::kMultipleChoice ? 1 : head == Head::kQuestionAnswering ? 2 : c.num_labels;
-  to.linear(last_layer(c, head), logits, c.hidden_size, spec.last_bias);
+  const Activation activation = spec.transform_activation.value_or(c.hidden_act);
+  const std::string transform = "cls.predictions.transform.";
+  const int64_t width = spec.transform_width > 0 ? spec.transform_width : c.embedding_size;
+  std::vector<HeadStage> stages;
+  if (spec.transform != Transform::kNone)
+    stages.push_back({transform + "dense", width, c.hidden_size, spec.transform_bias});
+  if (spec.transform == Transform::kTwoDense || spec.transform == Transform::kFull) stages[0].activation = activation;
+  if (spec.transform == Transform::kTwoDense)
+    stages.push_back({transform + "second", c.embedding_size, width, spec.transform_bias, activation});
+  if (spec.transform == Transform::kFull) stages[0].norm = transform + "LayerNorm";
+  const bool bias = spec.vocabulary_bias != HeadSpec::VocabularyBias::kNone;
+  stages.push_back({decoder_name(c), c.vocab_size, c.embedding_size, bias});
+  return stages;
 }
 
-void add_pooler(Builder& to, const ModelConfig& c, Head head) {
-  if (!has_pooler(c, head)) return;
-  to.linear((head == Head::kNone ? "" : body_prefix(c)) + "pooler.dense", c.hidden_size, c.hidden_size);
+int64_t columns_of(const ModelConfig& config, Head head) {
+  const int64_t columns = row_of(head).columns;
+  return columns == HeadRow::kVocabulary ? config.vocab_size
+         : columns == HeadRow::kLabels   ? config.num_labels
+                                         : columns;
 }
 
 }  // namespace
 
 std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
   Builder to(config.block);
-  add_encoder(to, config, head == Head::kNone ? "" : body_prefix(config));
-  add_pooler(to, config, head);
-  switch (head) {
-    case Head::kNone: break;
-    case Head::kMaskedLm:
-    case Head::kCausalLm: add_language_model_head(to, config); break;
-    case Head::kPreTraining:
-      add_language_model_head(to, config);
-      to.linear(kPairLayer, 2, config.hidden_size);
-      break;
-    case Head::kSequenceClassification:
-    case Head::kMultipleChoice:
-    case Head::kTokenClassification:
-    case Head::kQuestionAnswering: add_classifier(to, config, head); break;
-  }
+  add_encoder(to, config, encoder_prefix(config, head));
+  add_head(to, config, head);
   return to.take();
 }
 
@@ -177,30 +200,70 @@ HeadSpec head_spec(const ModelConfig& config) {
   return spec;
 }
 
-HeadSpec::Before before_last(const ModelConfig& config, Head head) {
-  const HeadSpec spec = head_spec(config);
-  switch (head) {
-    case Head::kSequenceClassification: return spec.sequence;
-    case Head::kMultipleChoice: return spec.choice;
-    case Head::kTokenClassification: return spec.token;
-    case Head::kQuestionAnswering: return spec.answer;
-    default: return HeadSpec::Before::kNothing;
+HeadReads head_reads(const ModelConfig& config, Head head) {
+  const HeadRow::Reads reads = row_of(head).reads;
+  const std::string& pooling = config.classifier_pooling;
+  if (reads == HeadRow::Reads::kTokens) return HeadReads::kTokens;
+  if (reads == HeadRow::Reads::kChoice && !config.is_foreign()) {
+    const bool is_last = before_last(config, head) == HeadSpec::Before::kNothing && config.summary_type == "last";
+    return is_last ? HeadReads::kLastToken : HeadReads::kFirstToken;
   }
+  if (pooling == "mean") return HeadReads::kMean;
+  if (reads == HeadRow::Reads::kSequence && pooling == "last") return HeadReads::kLastToken;
+  return reads == HeadRow::Reads::kSequence && pooling == "late" ? HeadReads::kMeanLogits : HeadReads::kFirstToken;
 }
 
-std::string last_layer(const ModelConfig& config, Head head) {
-  const bool classifies =
-      head == Head::kSequenceClassification || head == Head::kMultipleChoice || head == Head::kTokenClassification;
-  if (head == Head::kQuestionAnswering) return "qa_outputs";
-  if (!classifies) return "";
-  return before_last(config, head) == HeadSpec::Before::kDense ? "classifier.out_proj" : "classifier";
+std::vector<HeadStage> head_stages(const ModelConfig& config, Head head) {
+  using Before = HeadSpec::Before;
+  if (is_language_model(head)) return language_model_stages(config);
+  std::vector<HeadStage> stages;
+  const HeadRow& row = row_of(head);
+  if (row.before == nullptr) return stages;
+  const HeadSpec spec = head_spec(config);
+  const Before before = before_last(config, head);
+  const int64_t width = config.hidden_size;
+  HeadStage last{std::string(row.last), columns_of(config, head), width, spec.last_bias};
+  last.dropout = row.dropout && (row.reads != HeadRow::Reads::kChoice || before != Before::kNothing);
+  if (before == Before::kPooler) stages.push_back({pooler_name(config, head), width, width, true, Activation::kTanh});
+  if (before == Before::kDense) {
+    stages.push_back({.linear = "classifier.dense",
+                      .outputs = width,
+                      .inputs = width,
+                      .bias = spec.dense_bias,
+                      .activation = spec.activation.value_or(config.hidden_act),
+                      .norm = spec.dense_norm ? "classifier.norm" : "",
+                      .dropout = row.dropout});
+    if (row.last == "classifier") last.linear = "classifier.out_proj";
+  }
+  stages.push_back(std::move(last));
+  return stages;
 }
+
+std::string pooler_name(const ModelConfig& config, Head head) { return encoder_prefix(config, head) + "pooler.dense"; }
 
 bool has_pooler(const ModelConfig& config, Head head) {
   if (head == Head::kPreTraining) return true;
   if (config.prefix_lm && (head == Head::kNone || head == Head::kCausalLm)) return true;
   if (head == Head::kNone) return head_spec(config).bare_pooler;
   return before_last(config, head) == HeadSpec::Before::kPooler;
+}
+
+std::vector<HeadOutput> head_outputs(const ModelConfig& config, Head head) {
+  const HeadRow& row = row_of(head);
+  const std::string width = std::to_string(config.hidden_size), columns = std::to_string(columns_of(config, head));
+  const std::string rows = row.reads == HeadRow::Reads::kChoice ? "rows" : "batch";
+  std::vector<HeadOutput> outputs = {{"hidden", {rows, "tokens", width}}};
+  if (has_pooler(config, head)) outputs.push_back({"pooled", {rows, width}});
+  if (row.columns == 0) return outputs;
+  if (row.are_ends) {
+    for (const char* name : {"start_logits", "end_logits"}) outputs.push_back({name, {"batch", "tokens"}});
+    return outputs;
+  }
+  std::vector<std::string> extents = {"batch", columns};
+  if (row.reads == HeadRow::Reads::kTokens) extents.insert(extents.begin() + 1, "tokens");
+  if (row.reads == HeadRow::Reads::kChoice) extents[1] = "choices";
+  outputs.push_back({"logits", std::move(extents)});
+  return outputs;
 }
 
 bool has_learned_positions(const ModelConfig& config) {
@@ -242,6 +305,10 @@ bool is_added_name(const std::string& name) {
 std::string body_prefix(const ModelConfig& config) {
   if (config.family == Family::kDecoder) return "";
   return config.family == Family::kBert ? "bert." : "roformer.";
+}
+
+std::string encoder_prefix(const ModelConfig& config, Head head) {
+  return head == Head::kNone ? "" : body_prefix(config);
 }
 
 std::string tied_source(const ModelConfig& config, const std::string& name) {

@@ -70,7 +70,7 @@ std::pair<std::string, std::string> renamed_positions(const ModelConfig& config,
   const bool learned = config.position_encodings.size() == 1 && config.position_encodings[0].type == "learned";
   if (config.family != Family::kBert || !learned) return {};
   const std::string ours = std::string(kEncodingPrefix) + "weight";
-  const std::string berts = (head == Head::kNone ? "" : body_prefix(config)) + kLearnedPositions;
+  const std::string berts = encoder_prefix(config, head) + kLearnedPositions;
   const bool is_berts = model_type(config) == "bert";
   const auto found = std::ranges::find_if(file, [&](const NamedShape& tensor) {
     return is_berts ? tensor.name == ours : tensor.name.ends_with(kLearnedPositions);

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <map>
 #include <vector>
@@ -184,29 +185,18 @@ at::Tensor attend_packed(const LinearProblem& all, Kernel kernel) {
 }  // namespace
 
 std::vector<LinearProblem> split_sequences(const LinearProblem& row, const SequenceLengths& lengths) {
-  std::vector<LinearProblem> sequences(lengths.keys.size(), row);
-  const auto split = [&](const std::vector<int64_t>& counts, const auto& member) {
-    const at::Tensor all = member(row);
-    if (!all.defined()) return;
-    const std::vector<at::Tensor> parts = all.split_with_sizes(counts, 1);
-    for (size_t i = 0; i < parts.size(); ++i) member(sequences[i]) = parts[i];
+  constexpr size_t kOfQueries = 3;
+  const auto tensors_of = [](auto& x) {
+    return std::array{&x.q_BTHD, &x.terms.query.cos, &x.terms.query.sin, &x.k_BSHD,
+                      &x.v_BSHD, &x.terms.key.cos,   &x.terms.key.sin,   &x.call.key_mask_BS};
   };
-  split(
-      lengths.queries, [](auto& x) -> auto& { return x.q_BTHD; });
-  split(
-      lengths.queries, [](auto& x) -> auto& { return x.terms.query.cos; });
-  split(
-      lengths.queries, [](auto& x) -> auto& { return x.terms.query.sin; });
-  split(
-      lengths.keys, [](auto& x) -> auto& { return x.k_BSHD; });
-  split(
-      lengths.keys, [](auto& x) -> auto& { return x.v_BSHD; });
-  split(
-      lengths.keys, [](auto& x) -> auto& { return x.terms.key.cos; });
-  split(
-      lengths.keys, [](auto& x) -> auto& { return x.terms.key.sin; });
-  split(
-      lengths.keys, [](auto& x) -> auto& { return x.call.key_mask_BS; });
+  std::vector<LinearProblem> sequences(lengths.keys.size(), row);
+  const auto all = tensors_of(row);
+  for (size_t t = 0; t < all.size(); ++t) {
+    if (!all[t]->defined()) continue;
+    const std::vector<at::Tensor> parts = all[t]->split_with_sizes(t < kOfQueries ? lengths.queries : lengths.keys, 1);
+    for (size_t i = 0; i < parts.size(); ++i) *tensors_of(sequences[i])[t] = parts[i];
+  }
   return sequences;
 }
 

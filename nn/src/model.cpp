@@ -3,10 +3,8 @@
 #include "rf/nn/model.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tanh.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
@@ -93,19 +91,20 @@ struct Model::Impl {
   std::shared_ptr<Encoding> encoding;
   at::Tensor table_MD;  // a checkpoint's own, or undefined
 
-  Linear pooler;              // family bert, and prefix language models
-  Linear transform, decoder;  // language models
-  Norm transform_norm;
-  Linear pair_classifier;               // pretraining with pairs
-  Linear classifier_dense, classifier;  // the other heads; classifier_dense: a RoFormer's sequence classification
+  struct Stage {
+    HeadStage spec;
+    Linear product;
+    Norm norm;
+  };
+  Linear pooler, pair_classifier;   // pair_classifier: of pretraining with pairs
+  bool starts_with_pooler = false;  // the head's first stage, which is not of `stages`
+  std::vector<Stage> stages;
 
   void bind_head(const Parameters& parameters, const std::string& prefix);
-  at::Tensor before_decoder(const at::Tensor& hidden_NC) const;
-  at::Tensor summary(const Output& out) const;
-  // What sequence classification reads, [B,C]: the first token, or the mean of the tokens that may be attended to.
+  // What heads of sequences read, [B,C].
   at::Tensor read_vector(const at::Tensor& hidden_BTC, const Input& input) const;
   at::Tensor pooled(const at::Tensor& read_BC) const;
-  at::Tensor sequence_logits(const at::Tensor& read_BC, const Output& out, const Dropout& drop, double p) const;
+  at::Tensor logits(at::Tensor x, const Dropout& drop) const;
   // The input of a forward pass, with drawn positions in training. With a cache, positions are never drawn.
   Input drawn(const Input& input, const KeyValueCache* cache, bool training, DropoutKey& key) const {
     if (!training || cache || config.training_positions == TrainingPositions{}) return input;
@@ -115,53 +114,34 @@ struct Model::Impl {
 
 void Model::Impl::bind_head(const Parameters& parameters, const std::string& prefix) {
   if (has_pooler(config, head)) pooler = parameters.linear(prefix + "pooler.dense");
-  switch (head) {
-    case Head::kNone: return;
-    case Head::kPreTraining: pair_classifier = parameters.linear(kPairLayer); [[fallthrough]];
-    case Head::kMaskedLm:
-    case Head::kCausalLm:
-      if (parameters.has("cls.predictions.transform.dense.weight")) {
-        transform = parameters.linear("cls.predictions.transform.dense");
-      }
-      transform_norm = parameters.norm("cls.predictions.transform.LayerNorm");
-      decoder = parameters.linear(config.tie_word_embeddings ? prefix + "embeddings.word_embeddings"
-                                                             : "cls.predictions.decoder");
-      if (config.tie_word_embeddings && parameters.has("cls.predictions.bias"))
-        decoder.bias = parameters.at("cls.predictions.bias");
-      return;
-    case Head::kSequenceClassification:
-    case Head::kMultipleChoice:
-    case Head::kTokenClassification:
-    case Head::kQuestionAnswering: classifier = parameters.linear(last_layer(config, head));
+  if (head == Head::kPreTraining) pair_classifier = parameters.linear(kPairLayer);
+  for (HeadStage& stage : head_stages(config, head)) {
+    if (stage.linear == pooler_name(config, head)) {
+      starts_with_pooler = true;
+      continue;
+    }
+    const bool is_tied = !parameters.has(stage.linear + ".weight");
+    Linear product = parameters.linear(is_tied ? prefix + "embeddings.word_embeddings" : stage.linear);
+    const bool own_bias = parameters.has(stage.linear + ".bias");
+    if (is_tied && stage.bias) product.bias = parameters.at(own_bias ? stage.linear + ".bias" : "cls.predictions.bias");
+    Norm norm = stage.norm.empty() ? Norm() : parameters.norm(stage.norm);
+    stages.push_back({std::move(stage), std::move(product), std::move(norm)});
   }
-  if (before_last(config, head) == HeadSpec::Before::kDense) classifier_dense = parameters.linear("classifier.dense");
 }
 
-// What meets the rows of the vocabulary, [..,E]. RoFormerV2 has hidden states there, projected where E is not C.
-at::Tensor Model::Impl::before_decoder(const at::Tensor& hidden_NC) const {
-  const Activation activation = head_spec(config).transform_activation.value_or(config.hidden_act);
-  if (config.family != Family::kRoFormerV2) return transform_norm(transform(hidden_NC, activation));
-  return transform.weight->defined() ? transform(hidden_NC) : hidden_NC;
-}
-
-// What multiple choice reads, [B,C]: the pooler's result, or the last token, padding or not, as transformers does
-// (R-HF-12), or the first.
-at::Tensor Model::Impl::summary(const Output& out) const {
-  if (out.pooled_BC.defined()) return out.pooled_BC;
-  return out.hidden_BTC.select(1, config.summary_type == "last" ? -1 : 0);
-}
-
-// R-HF-11; a BERT's is one layer on the pooler's result. Of the families with a module (foreign_models.h), only
-// sequence classification may have a dense layer, without a norm.
-at::Tensor Model::Impl::sequence_logits(const at::Tensor& read_BC, const Output& out, const Dropout& drop,
-                                        double p) const {
-  if (out.pooled_BC.defined()) return classifier(drop(out.pooled_BC, p));
-  const Activation activation = head_spec(config).activation.value_or(config.hidden_act);
-  return classifier(drop(classifier_dense(drop(read_BC, p), activation), p));
+at::Tensor Model::Impl::logits(at::Tensor x, const Dropout& drop) const {
+  const double p = config.classifier_dropout.value_or(config.hidden_dropout_prob);
+  for (const auto& [stage, product, norm] : stages) {
+    if (stage.dropout) x = drop(x, p);
+    x = stage.activation ? product(x, *stage.activation) : product(x);
+    if (!stage.norm.empty()) x = norm(x);
+  }
+  return x;
 }
 
 at::Tensor Model::Impl::read_vector(const at::Tensor& hidden_BTC, const Input& input) const {
-  if (config.classifier_pooling == "cls") return hidden_BTC.select(1, 0);
+  const HeadReads reads = head_reads(config, head);
+  if (reads != HeadReads::kMean) return hidden_BTC.select(1, reads == HeadReads::kLastToken ? -1 : 0);
   const at::Tensor read_BT = input.sequence_ids_BT.defined() ? input.sequence_ids_BT.ge(0)
                              : input.mask_BT.defined()       ? input.mask_BT.ne(0)
                                                              : at::Tensor();
@@ -172,7 +152,7 @@ at::Tensor Model::Impl::read_vector(const at::Tensor& hidden_BTC, const Input& i
 
 at::Tensor Model::Impl::pooled(const at::Tensor& read_BC) const {
   const at::Tensor dense_BC = pooler(read_BC);
-  return config.prefix_lm && head != Head::kSequenceClassification ? dense_BC : at::tanh(dense_BC);
+  return config.prefix_lm && !starts_with_pooler ? dense_BC : at::tanh(dense_BC);
 }
 
 Model::Model(const ModelConfig& config, Head head) : Model(config, head, nullptr, {}) {}
@@ -190,7 +170,7 @@ Model::Model(const ModelConfig& given, Head head, std::shared_ptr<Encoding> enco
     register_dotted(*this, spec.name, initial_value(spec, config));
   }
   impl_->encoding = encoding ? encoding : make_position_encoding(config);
-  const std::string prefix = head == Head::kNone ? "" : body_prefix(config);
+  const std::string prefix = encoder_prefix(config, head);
   if (model_type(config) == "bert") {
     register_dotted(*this, prefix + kLearnedPositions, impl_->encoding->parameters().at(0));
   } else {
@@ -256,7 +236,7 @@ at::Tensor Model::pair_logits(const at::Tensor& first_NC) {
 }
 
 at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
-  if (!impl_->decoder.weight->defined()) {
+  if (!is_language_model(impl_->head)) {
     fail("model", "logits over the vocabulary need a language model, got {}",
          architecture_of(impl_->config, impl_->head));
   }
@@ -264,20 +244,20 @@ at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
     fail("input", "hidden states must be [.., {}], got [{}]", impl_->config.hidden_size,
          fmt::join(hidden_NC.sizes(), ", "));
   }
-  return impl_->decoder(impl_->before_decoder(hidden_NC));
+  return impl_->logits(hidden_NC, {});
 }
 
 Output Model::forward(const Input& given, int64_t num_choices, KeyValueCache* cache) {
   const Input input = with_layout_on_cpu(given);
   const ModelConfig& config = impl_->config;
-  if (num_choices < 1 || (num_choices != 1 && impl_->head != Head::kMultipleChoice)) {
+  const HeadRow& row = row_of(impl_->head);
+  if (num_choices < 1 || (num_choices != 1 && row.reads != HeadRow::Reads::kChoice)) {
     fail("input", "num_choices must be 1 except for multiple choice, got {}", num_choices);
   }
   if (input.ids_BT.defined() && input.ids_BT.dim() == 2 && input.ids_BT.size(0) % num_choices != 0) {
     fail("input", "the batch must be a multiple of the {} choices, got {}", num_choices, input.ids_BT.size(0));
   }
-  const bool reads_one_token = impl_->head == Head::kSequenceClassification || impl_->head == Head::kMultipleChoice;
-  if (cache && reads_one_token) {
+  if (cache && !reads_tokens(impl_->head)) {
     fail("input", "a cache needs a head that reads every token, got {}", architecture_of(config, impl_->head));
   }
   const bool begins = !cache || cache->tokens == 0;
@@ -286,30 +266,19 @@ Output Model::forward(const Input& given, int64_t num_choices, KeyValueCache* ca
   const Dropout drop{&key, is_training()};
   Output out;
   out.hidden_BTC = impl_->body.encode(impl_->drawn(input, cache, is_training(), key), cache, drop);
-  const at::Tensor read_BC = impl_->head == Head::kSequenceClassification ? impl_->read_vector(out.hidden_BTC, input)
-                                                                          : out.hidden_BTC.select(1, 0);
+  const at::Tensor read_BC = impl_->read_vector(out.hidden_BTC, input);
   if (begins && impl_->pooler.weight->defined()) out.pooled_BC = impl_->pooled(read_BC);
-  const double p = config.classifier_dropout.value_or(config.hidden_dropout_prob);
-  switch (impl_->head) {
-    case Head::kNone: break;
-    case Head::kMaskedLm:
-    case Head::kCausalLm:
-    case Head::kPreTraining: out.logits = masked_lm_logits(out.hidden_BTC); break;
-    case Head::kSequenceClassification: out.logits = impl_->sequence_logits(read_BC, out, drop, p); break;
-    case Head::kMultipleChoice: {
-      // A RoFormer's has no dropout.
-      const at::Tensor summary_BC = impl_->summary(out);
-      const at::Tensor scores_B1 = impl_->classifier(out.pooled_BC.defined() ? drop(summary_BC, p) : summary_BC);
-      out.logits = scores_B1.view({input.ids_BT.size(0) / num_choices, num_choices});
-      break;
-    }
-    case Head::kTokenClassification: out.logits = impl_->classifier(drop(out.hidden_BTC, p)); break;
-    case Head::kQuestionAnswering: {
-      const at::Tensor both = impl_->classifier(out.hidden_BTC);
-      out.start_logits_BT = both.select(-1, 0);
-      out.end_logits_BT = both.select(-1, 1);
-      break;
-    }
+  if (row.columns == 0) return out;
+  const at::Tensor logits = impl_->logits(impl_->starts_with_pooler   ? out.pooled_BC
+                                          : reads_tokens(impl_->head) ? out.hidden_BTC
+                                                                      : read_BC,
+                                          drop);
+  if (row.are_ends) {
+    out.start_logits_BT = logits.select(-1, 0);
+    out.end_logits_BT = logits.select(-1, 1);
+  } else {
+    const bool chooses = row.reads == HeadRow::Reads::kChoice;
+    out.logits = chooses ? logits.view({input.ids_BT.size(0) / num_choices, num_choices}) : logits;
   }
   return out;
 }

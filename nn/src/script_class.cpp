@@ -173,6 +173,14 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.class_<ScriptModel>("Model")
       .def_static("load", &ScriptModel::load)
       .def_static("build", &ScriptModel::build)
+      .def_static("head_suffixes",
+                  [] {
+                    std::vector<std::string> suffixes;
+                    for (const HeadRow& row : kHeads) {
+                      if (row.head != Head::kPreTraining) suffixes.emplace_back(row.suffix);
+                    }
+                    return suffixes;
+                  })
       .def("encode", &ScriptModel::encode)
       .def("forward", &ScriptModel::forward)
       .def("named_parameters", [](const Self& self) { return self->tensors.parameters(); })
@@ -187,6 +195,13 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
       .def("set_position_table",
            [](const Self& self, const at::Tensor& table_MD) { self->model->set_position_table(table_MD); })
       .def("head", [](const Self& self) { return architecture_of(self->model->config(), self->model->head()); })
+      .def("outputs",
+           [](const Self& self) {
+             c10::Dict<std::string, std::vector<std::string>> outputs;
+             for (const HeadOutput& each : head_outputs(self->model->config(), self->model->head()))
+               outputs.insert(each.name, each.extents);
+             return outputs;
+           })
       .def("config_json", [](const Self& self) { return to_json(self->model->config()).dump(); })
       .def("warnings", [](const Self& self) { return self->warnings; })
       .def("save", &ScriptModel::save);

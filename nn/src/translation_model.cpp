@@ -69,7 +69,7 @@ struct TranslationModel::Impl {
 TranslationModel::Impl::Side TranslationModel::Impl::make_side(torch::nn::Module& parent, TranslationSide which,
                                                                const std::map<std::string, at::Tensor>& by_name) {
   const bool is_decoder = which == TranslationSide::kDecoder;
-  Side side{.config = is_decoder ? decoder_side(config) : encoder_side(config), .encoding = {}, .body = {}};
+  Side side{.config = side_of(config, which), .encoding = {}, .body = {}};
   side.encoding = make_position_encoding(side.config);
   const std::string name = is_decoder ? "decoder" : "encoder";
   parent.register_module(name, side.encoding);

@@ -1,7 +1,6 @@
 // Rules and layouts of a call of attention (attention_call.h).
 #include "attention_call.h"
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 

@@ -1,10 +1,8 @@
 // roformer::attention_kernel and its backward: schemas and arguments.
 #pragma once
 
-#include <array>
 #include <string>
 #include <tuple>
-#include <vector>
 
 #include "attention_call.h"
 #include "dispatcher.h"

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <tuple>
-#include <type_traits>
 
 #include "dispatcher.h"
 #include "rf/ops/ops.h"

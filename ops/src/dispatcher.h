@@ -19,7 +19,6 @@
 
 #include <array>
 #include <optional>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>

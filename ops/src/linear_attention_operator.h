@@ -1,9 +1,7 @@
 // roformer::linear_attention_kernel and its backward: schemas and arguments.
 #pragma once
 
-#include <array>
 #include <tuple>
-#include <vector>
 
 #include "dispatcher.h"
 #include "rf/ops/linear_attention.h"

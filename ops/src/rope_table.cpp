@@ -6,7 +6,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include <algorithm>
 #include <cmath>
 #include <type_traits>
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <string>
 #include <tuple>
-#include <type_traits>
 #include <vector>
 
 #include "dispatcher.h"

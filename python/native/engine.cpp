@@ -63,6 +63,7 @@ engine::EmbedderOptions embedding_options(const json& given) {
   if (given.contains("role")) options.role = named(engine::kRoleNames, given.at("role").get<std::string>());
   if (given.contains("prompt")) options.prompt = given.at("prompt").get<std::string>();
   if (given.contains("prompt_name")) options.prompt_name = given.at("prompt_name").get<std::string>();
+  read(given, "adapter", options.task);
   if (given.value("long_texts", "truncate") == "refuse") options.long_texts = engine::LongTexts::kRefuse;
   return options;
 }
@@ -304,7 +305,7 @@ class Engine {
                 {"normalized", info.normalized}, {"prompt", info.prompt},
                 {"prompts", info.prompts},       {"similarity", name_in(engine::kSimilarityNames, info.similarity)},
                 {"max_active", info.max_active}, {"mean_of_maxima", info.mean_of_maxima},
-                {"by_role", info.by_role}};
+                {"by_role", info.by_role},       {"tasks", info.tasks}};
     });
     return text_of(result);
   }

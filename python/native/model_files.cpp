@@ -43,41 +43,47 @@ json described(const RotarySettings& settings) {
           {"rotates_values", settings.rotates_values}};
 }
 
-// How layers and heads are built.
+// How layers are built. A new member of these structures must be described here, and known to exporters: what they do
+// not know would be left out of a graph. Names of weights tell which matrices are joined and which biases there are.
 json described_blocks(const ModelConfig& config) {
-  const BlockSpec& block = config.block;
-  const bool by_head = block.fused_qkv == BlockSpec::Fused::kHeads;
+  const auto& [norm, norm_weight, norm_bias, pre_norm, parallel, gated, query_key_norm, norm_plus_one, post_norm,
+               first_attention_norm, attention_scale, qkv_bias, output_bias, mlp_bias, up_bias, query_value_bias,
+               fused_qkv, fused_gate, shared] = config.block;
   json layers = json::array();
-  for (const LayerSpec& layer : config.layers)
-    layers.push_back({{"window", layer.window}, {"rotation", layer.rotation}});
-  return {{"rms_norm", block.norm == NormKind::kRms},
-          {"pre_norm", block.pre_norm},
-          {"first_attention_norm", block.first_attention_norm},
-          {"by_head", by_head},
-          {"up_first", block.fused_gate == BlockSpec::FusedGate::kUpGate},
+  for (const auto& [window, rotation] : config.layers) layers.push_back({{"window", window}, {"rotation", rotation}});
+  return {{"rms_norm", norm == NormKind::kRms},
+          {"pre_norm", pre_norm},
+          {"parallel", parallel},
+          {"norm_plus_one", norm_plus_one},
+          {"first_attention_norm", first_attention_norm},
+          {"attention_scale", attention_scale},
+          {"by_head", fused_qkv == BlockSpec::Fused::kHeads},
+          {"up_first", fused_gate == BlockSpec::FusedGate::kUpGate},
+          {"shared", shared},
           {"embedding_norm", config.embedding_norm},
           {"final_norm", config.final_norm},
+          {"projects_embeddings", config.projects_embeddings()},
           {"key_heads", config.key_heads()},
+          {"first_row", config.positions.first_row},
+          {"padding_id", config.positions.padding_id},
           {"layers", layers}};
 }
 
-// What is before the last layer of each head; activations by their names.
-json described_heads(const ModelConfig& config) {
-  const HeadSpec spec = head_spec(config);
-  const auto before = [](HeadSpec::Before each) {
-    return each == HeadSpec::Before::kPooler ? "pooler" : each == HeadSpec::Before::kDense ? "dense" : "";
-  };
-  const auto activation = [&](const std::optional<Activation>& own) {
-    return std::string(name_of_activation(own.value_or(config.hidden_act)));
-  };
-  constexpr const char* kTransforms[] = {"none", "projection", "full", "two_dense"};
-  return {{"sequence", before(spec.sequence)},
-          {"choice", before(spec.choice)},
-          {"token", before(spec.token)},
-          {"answer", before(spec.answer)},
-          {"activation", activation(spec.activation)},
-          {"transform", kTransforms[static_cast<int>(spec.transform)]},
-          {"transform_activation", activation(spec.transform_activation)}};
+// What the head computes; activations by their names.
+json described_head(const ModelConfig& config, Head head) {
+  constexpr const char* kReads[] = {"tokens", "first", "last", "mean", "mean_logits"};
+  json stages = json::array(), outputs = json::array();
+  for (const HeadStage& stage : head_stages(config, head)) {
+    stages.push_back(
+        {{"linear", stage.linear},
+         {"activation", stage.activation ? json(std::string(name_of_activation(*stage.activation))) : json()},
+         {"norm", stage.norm}});
+  }
+  for (const auto& [name, extents] : head_outputs(config, head)) outputs.push_back({name, extents});
+  return {{"reads", kReads[static_cast<int>(head_reads(config, head))]},
+          {"chooses", row_of(head).reads == HeadRow::Reads::kChoice},
+          {"stages", stages},
+          {"outputs", outputs}};
 }
 
 // The configuration of linear attention, with what config.json leaves out; null: softmax attention.
@@ -100,9 +106,11 @@ class ModelFiles {
         .head = bare ? engine::ModelOptions::Head::kBare : engine::ModelOptions::Head::kConfigured,
         .warn = [this](const std::string& text) { warnings_.push_back(text); }};
     const io::WarningScope scope([](const std::string&) {});  // the engine has said them
-    info_ = engine::Model(model_dir, options).info();
-    config_ = load_config(model_dir);
-    check_has_graph(config_);
+    const engine::Model model(model_dir, options);
+    info_ = model.info();
+    terms_ = model.position_terms();
+    config_ = load_any_config(model_dir);
+    if (is_decoder()) config_.position_encodings.clear();  // which has rotations instead
     head_ = bare ? Head::kNone : config_.head();
     files_ = std::make_unique<const CheckpointFiles>(model_dir, kFilesWhere);
     std::vector<NamedShape> shapes = files_->shapes();
@@ -124,13 +132,18 @@ class ModelFiles {
       entry["type"] = encoding.type;
       encodings.push_back(std::move(entry));
     }
-    for (const RotarySettings& each : config_.rotations) encodings.push_back(described(each));
+    for (const RotarySettings& each : config_.rotations) {
+      encodings.push_back(described(each));
+      encodings.back()["type"] = "rope";
+    }
     const json sizes = {{"vocab_size", config_.vocab_size},
                         {"hidden_size", config_.hidden_size},
                         {"num_hidden_layers", config_.num_hidden_layers},
                         {"num_attention_heads", config_.num_attention_heads},
                         {"classifier_pooling", config_.classifier_pooling},
                         {"embedding_size", config_.embedding_size},
+                        {"type_vocab_size", config_.type_vocab_size},
+                        {"pad_token_id", config_.pad_token_id},
                         {"rotary_value", config_.rotary_value},
                         {"num_labels", config_.num_labels},
                         {"is_decoder", config_.is_decoder},
@@ -138,19 +151,18 @@ class ModelFiles {
                         {"max_position_embeddings", config_.max_position_embeddings},
                         {"hidden_act", std::string(name_of_activation(config_.hidden_act))},
                         {"layer_norm_eps", config_.layer_norm_eps}};
-    return text_of({{"config", to_json(config_)},
+    return text_of({{"config", is_decoder() ? json{{"model_type", config_.foreign_type}} : to_json(config_)},
                     {"sizes", sizes},  // that transformers' configurations may lack
                     {"architecture", info_.architecture},
                     {"family", family_name(config_.family)},
                     {"position_table", has_position_table(config_)},
-                    {"prefix", head_ == Head::kNone ? "" : body_prefix(config_)},
+                    {"prefix", encoder_prefix(config_, head_)},
                     {"names", names_},
                     {"linear_attention", described_linear_attention(config_)},
-                    {"position_terms", needs_position_terms(config_)},
                     {"encodings", encodings},
                     {"blocks", described_blocks(config_)},
-                    {"heads", described_heads(config_)},
-                    {"word_scale", word_scale(config_)}});
+                    {"head", described_head(config_, head_)},
+                    {"word_scale", word_scale(config_) * config_.embedding_scale}});
   }
 
   std::vector<std::string> file_names() const {
@@ -207,20 +219,11 @@ class ModelFiles {
     return array_of(std::move(rows), {positions.size(), width});
   }
 
-  // [2 clip + 1, head_dim], of an encoding of the kind nezha.
-  nb::object nezha_table(size_t encoding) const {
-    const int64_t clip = std::get<NezhaTable>(computed(encoding)).clip;
-    const auto count = static_cast<size_t>(2 * clip + 1), width = static_cast<size_t>(config_.head_dim());
-    std::vector<float> rows(count * width);
-    nezha_rows(clip, config_.head_dim(), rows.data());
-    return array_of(std::move(rows), {count, width});
-  }
-
-  // What position_terms.safetensors has: (scale or None, longest sequence or None, [terms of a layer]), where terms are
-  // {name: (array, lo, hi)} and the last entry holds the terms shared by all layers.
-  nb::tuple terms() const {
-    const PositionTermsFile file(model_dir_, config_, position_terms_hash(config_, files_->tensors()));
-    const PositionTerms& terms = file.terms();
+  // The constant terms of the encodings, or None: (scale or None, longest sequence or None, [terms of a layer]), where
+  // terms are {name: (array, lo, hi)} and the last entry holds the terms shared by all layers.
+  nb::object terms() const {
+    if (terms_ == nullptr) return nb::none();
+    const PositionTerms& terms = *terms_;
     nb::list layers;
     for (const PositionTerms::Terms& layer : terms.layers) layers.append(dictionary(layer));
     layers.append(dictionary(terms.shared));
@@ -242,6 +245,8 @@ class ModelFiles {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
+  bool is_decoder() const { return config_.family == Family::kDecoder; }
+
   ComputedEncoding computed(size_t encoding) const {
     const size_t own = config_.position_encodings.size();
     if (encoding >= own) return config_.rotations.at(encoding - own);
@@ -269,6 +274,7 @@ class ModelFiles {
   ModelConfig config_;
   Head head_ = Head::kNone;
   std::unique_ptr<const CheckpointFiles> files_;
+  std::shared_ptr<const PositionTerms> terms_;
   std::map<std::string, std::string> names_;
 };
 
@@ -282,7 +288,6 @@ void bind_model_files(nb::module_& module) {
       .def("tensor", &ModelFiles::tensor, nb::arg("name"))
       .def("rotation", &ModelFiles::rotation, nb::arg("encoding"), nb::arg("tokens"), nb::arg("frequencies"))
       .def("sinusoids", &ModelFiles::sinusoids, nb::arg("encoding"), nb::arg("tokens"))
-      .def("nezha_table", &ModelFiles::nezha_table, nb::arg("encoding"))
       .def("terms", &ModelFiles::terms)
       .def("uses_stored_table", &ModelFiles::uses_stored_table, nb::arg("table"))
       .def("computed_table", &ModelFiles::computed_table)

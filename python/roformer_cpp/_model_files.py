@@ -53,10 +53,9 @@ class ModelFiles:
         self.position_table: bool = described["position_table"]  # a stored one would be used
         self.prefix: str = described["prefix"]  # of the encoder's names
         self.linear_attention: dict[str, Any] | None = described["linear_attention"]
-        self.needs_position_terms: bool = described["position_terms"]
         self.encodings: list[dict[str, Any]] = described["encodings"]
         self.blocks: dict[str, Any] = described["blocks"]  # how layers are built
-        self.heads: dict[str, Any] = described["heads"]  # what is before their last layers
+        self.head: dict[str, Any] = described["head"]  # what it reads, its stages and outputs
         self.word_scale: float = described["word_scale"]  # what encodings multiply word embeddings by
         self._names: dict[str, str] = described["names"]
 
@@ -65,14 +64,22 @@ class ModelFiles:
         return self.config["head_dim"]
 
     def has(self, name: str) -> bool:
-        return name in self._names or self._joined(name) in self._names
+        return self._own(name) in self._names or self._joined(name) in self._names
 
     def weight(self, name: str) -> np.ndarray:
         """float32, by the name of model/weights.h, or by the file's name for what an encoding adds."""
         joined = self._joined(name)
         if joined in self._names:
             return self._part(name, self.weight(joined))
-        return self.stored(self._names.get(name, name)).floats()
+        own = self._own(name)
+        return self.stored(self._names.get(own, own)).floats()
+
+    def _own(self, name: str) -> str:
+        """Queries and values may have biases of another name, beside one matrix of all projections."""
+        for part, other in ((".self.query.bias", ".self.q_bias"), (".self.value.bias", ".self.v_bias")):
+            if name.endswith(part) and name not in self._names:
+                return name.replace(part, other)
+        return name
 
     @staticmethod
     def _joined(name: str) -> str:
@@ -92,7 +99,10 @@ class ModelFiles:
             return np.split(joined, 2)[int(is_second)]
         third = next(i for i, side in enumerate(("query", "key", "value")) if f".self.{side}." in name)
         if not self.blocks["by_head"]:
-            return np.split(joined, 3)[third]
+            queries, keys = (
+                count * self.head_dim for count in (self.config["num_attention_heads"], self.blocks["key_heads"])
+            )
+            return np.split(joined, (queries, queries + keys))[third]
         parts = joined.reshape(self.config["num_attention_heads"], 3, self.head_dim, *joined.shape[1:])
         return parts[:, third].reshape(-1, *joined.shape[1:])
 

@@ -12,7 +12,7 @@ _WHERE = "encode"
 
 
 class TextEncoder:
-    """A model directory, with an engine for each role that has modules or lengths of its own."""
+    """A model directory, with an engine for each role that has modules or lengths of its own, and for each adapter."""
 
     _info: dict[str, Any]  # of the first engine: "by_role", "prompts", "prompt", "dimensions", "max_length", ..
     _engines: dict[str | None, Any]
@@ -21,12 +21,18 @@ class TextEncoder:
         raise NotImplementedError
 
     def _engine_of(self, role: str | None) -> Any:
+        tasks = self._info["tasks"]
         if role is not None:
-            _checks.choice(_WHERE, "task", role, _checks.ROLES)
-        key = role if self._info["by_role"] else None
+            _checks.choice(_WHERE, "task", role, (*_checks.ROLES, *tasks))
+        key = role if self._info["by_role"] or role in tasks else None
         if key not in self._engines:
             self._engines[key] = self._new_engine(key)
         return self._engines[key]
+
+    def _role_options(self, role: str | None) -> dict[str, Any]:
+        if role is None:
+            return {}
+        return {"adapter" if role in self._info["tasks"] else "role": role}
 
     def _set_prompts(self, prompts: dict[str, str] | None, default_prompt_name: str | None) -> None:
         self.prompts: dict[str, str] = {"query": "", "document": ""} | self._info["prompts"] | (prompts or {})
@@ -82,7 +88,7 @@ class VectorEncoder(TextEncoder):
         self._set_prompts(prompts, default_prompt_name)
 
     def _new_engine(self, role: str | None) -> Any:
-        options = self._options | ({} if role is None else {"role": role})
+        options = self._options | self._role_options(role)
         engine = _native.load().Engine(self._model_dir, json.dumps(options))
         self._warn(engine)
         return engine

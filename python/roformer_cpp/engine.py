@@ -44,6 +44,8 @@ class Engine:
         prompt_name: one of the directory's prompts.
         role: what texts are, ``"query"`` or ``"document"``: gives them the prompt of that name, and the modules and
             lengths that the model has for it.
+        adapter: the task whose adapter is added to the weights, of a model that has some (jina-embeddings-v3), with its
+            prompt where none is given.
 
     Raises:
         FileNotFoundError: the directory or a file that it must have does not exist.
@@ -67,6 +69,7 @@ class Engine:
         prompt: str | None = None,
         prompt_name: str | None = None,
         role: Literal["query", "document"] | None = None,
+        adapter: str | None = None,
     ):
         where = "engine"
         options = _checks.engine_options(where, precision, token_budget, threads)
@@ -75,6 +78,8 @@ class Engine:
         options["long_texts"] = _checks.choice(where, "long_texts", long_texts, ("truncate", "refuse"))
         if task is not None:
             options["task"] = _checks.choice(where, "task", task, TASKS)
+        if adapter is not None:
+            options["task"] = _checks.choice(where, "task with an adapter", task or "embed", ("embed",))
         if pooling is not None:
             names = [pooling] if isinstance(pooling, str) else list(pooling)
             options["pooling"] = [_checks.choice(where, "pooling", name, POOLINGS) for name in names]
@@ -83,7 +88,7 @@ class Engine:
         for name, value in (("dimensions", dimensions), ("max_length", max_length)):
             if value is not None:
                 options[name] = _checks.integer(where, name, value, 1)
-        for name, value in (("prompt", prompt), ("prompt_name", prompt_name)):
+        for name, value in (("prompt", prompt), ("prompt_name", prompt_name), ("adapter", adapter)):
             if value is not None:
                 options[name] = _checks.text(where, name, value)
         self._engine = _engine.Engine(_checks.model(where, model_dir), json.dumps(options))

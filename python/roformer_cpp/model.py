@@ -16,17 +16,8 @@ from ._operator_call import check_devices, check_tensors, operator_call
 from ._script_module import ScriptModule, kept_script, script_maker
 from ._whole_call import Call, whole_call
 
-HEADS = (
-    "RoFormerModel",
-    "RoFormerForMaskedLM",
-    "RoFormerForCausalLM",
-    "RoFormerForSequenceClassification",
-    "RoFormerForMultipleChoice",
-    "RoFormerForTokenClassification",
-    "RoFormerForQuestionAnswering",
-)
-
-
+_Script = torch.classes.roformer.Model
+HEADS = tuple(f"RoFormer{suffix}" for suffix in _Script.head_suffixes())
 _INPUTS = (
     *("input_ids", "attention_mask", "token_type_ids", "segments", "positions"),
     *("encoder_hidden", "encoder_mask"),
@@ -49,7 +40,7 @@ class Model(ScriptModule):
         self._definition = script.config_json(), script.head()
         self._position_table = script.position_table()
         self._text = self._described()
-        self._result_names = _result_names(script)
+        self._result_names = list(script.outputs())
         self.eval()
 
     def _described(self) -> str:
@@ -221,21 +212,12 @@ _position_tables: dict[str, Tensor] = {}  # of files, by their hash
 @script_maker("model")
 def _made(text: str) -> torch.ScriptObject:
     config, head, table = json.loads(text)
-    script = torch.classes.roformer.Model.build(config, head, None)
+    script = _Script.build(config, head, None)
     if table is not None:
         if table not in _position_tables:
             raise ValueError("[model] a program of a model with a position table must be used in its process, got none")
         script.set_position_table(_position_tables[table])
     return script
-
-
-def _result_names(script: torch.ScriptObject) -> list[str]:
-    """What ``forward`` returns, in its order."""
-    head = script.head()
-    pooled = ["pooled"] if any("pooler.dense" in name for name in script.named_parameters()) else []
-    if head.endswith("ForQuestionAnswering"):
-        return ["hidden", *pooled, "start_logits", "end_logits"]
-    return ["hidden", *pooled] + ([] if head.endswith(("Model", "Encoder")) else ["logits"])
 
 
 def _compute(call: Call) -> list[Tensor]:
@@ -249,7 +231,7 @@ def _compute(call: Call) -> list[Tensor]:
         if method == "encode":
             return [script.encode(tensors, training, given, None, key)]
         found = script.forward(tensors, training, given, numbers[0], None, key)
-    return [found[name] for name in _result_names(script)]
+    return [found[name] for name in script.outputs()]
 
 
 def _seed(drawn: int) -> int:
@@ -260,27 +242,14 @@ def _seed(drawn: int) -> int:
 def _shapes(call: Call) -> list[Tensor]:
     (text, _, method, _), groups, numbers, _ = call
     script = kept_script("model", text)
-    config, head = json.loads(script.config_json()), script.head()
     ids = call.one("input_ids")
-    batch, tokens = ids.shape
+    rows, tokens = ids.shape
     dtype = next(x.dtype for x in groups["model"] if x.is_floating_point())
-    labels = config.get("num_labels", 2)
-    logits = (batch, tokens, config["vocab_size"])
-    if head.endswith("ForSequenceClassification"):
-        logits = (batch, labels)
-    elif head.endswith("ForMultipleChoice"):
-        logits = (batch // numbers[0], numbers[0])
-    elif head.endswith("ForTokenClassification"):
-        logits = (batch, tokens, labels)
-    sizes = {
-        "hidden": (batch, tokens, config["hidden_size"]),
-        "pooled": (batch, config["hidden_size"]),
-        "logits": logits,
-        "start_logits": (batch, tokens),
-        "end_logits": (batch, tokens),
-    }
-    names = ["hidden"] if method == "encode" else _result_names(script)
-    return [ids.new_empty(sizes[name], dtype=dtype) for name in names]
+    sizes = {"batch": rows // numbers[0], "choices": numbers[0], "rows": rows, "tokens": tokens}
+    outputs = script.outputs()
+    names = ["hidden"] if method == "encode" else outputs
+    shapes = {name: [sizes[extent] if extent in sizes else int(extent) for extent in outputs[name]] for name in names}
+    return [ids.new_empty(shape, dtype=dtype) for shape in shapes.values()]
 
 
 _operator = whole_call("model", _compute, _shapes)
@@ -313,7 +282,7 @@ def load_model(
             computed one, and the file's is used.
     """
     with _missing_files():
-        script = torch.classes.roformer.Model.load(
+        script = _Script.load(
             _hub.located(_checks.path("model", "model_dir", model_dir)), head or "", dtype, allow_fresh_head
         )
     for message in script.warnings():
@@ -334,8 +303,7 @@ def build_model(config: dict, head: str | None = None, seed: int = 0) -> Model:
     """
     if head is not None:
         _checks.text("config", "head", head)
-    build = torch.classes.roformer.Model.build
-    return Model(build(json.dumps(config), head or "", _checks.integer("config", "seed", seed)))
+    return Model(_Script.build(json.dumps(config), head or "", _checks.integer("config", "seed", seed)))
 
 
 def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int | None] | None:

@@ -1,9 +1,9 @@
 """ONNX files of model directories: `python -m roformer_cpp.onnx_export MODEL OUT.onnx`.
 
 The graph computes what the engine computes, in float32, for any batch and any length up to a limit. Its inputs are
-``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 [batch, tokens], for multiple choice
-[batch, choices, tokens]; a token that is masked by 0 is attended
-to by none. It needs the package onnx, and no PyTorch.
+``input_ids``, ``attention_mask`` and, where the model has several token types, ``token_type_ids``, int64
+[batch, tokens], for multiple choice [batch, choices, tokens]; a token that is masked by 0 is attended to by none. It
+needs the package onnx, and no PyTorch.
 """
 
 import argparse
@@ -45,8 +45,9 @@ def export_onnx(
             ``"logits"`` of the head: ``logits`` [batch, tokens, vocab_size or labels], [batch, labels] or
             [batch, choices], or
             ``start_logits`` and ``end_logits`` [batch, tokens]; ``"hidden"``: ``last_hidden_state`` [batch, tokens,
-            hidden_size], and ``pooler_output`` [batch, hidden_size] of a BERT with a pooler. Default: ``"embed"`` with
-            a modules.json, else ``"logits"`` where config.json names a head, else ``"hidden"``.
+            hidden_size], and ``pooler_output`` [batch, hidden_size] of a model with a pooler. Default: ``"embed"``
+            with a modules.json that is not a CrossEncoder's, else ``"logits"`` where config.json names a head, else
+            ``"hidden"``.
         length: tokens of the longest sequence that the graph reads; tables by position have a row for each. Default:
             ``max_position_embeddings``, or less where the model reads less.
         external_data: whether weights are in a second file, ``path`` with ``.data`` at its end. Default: where they
@@ -108,8 +109,9 @@ def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> 
     from ._onnx.graph import Graph
     from ._onnx.position import read_position
 
-    if task is None and os.path.lexists(Path(model_dir) / "modules.json"):  # the engine refuses a dead link
-        task = "embed"
+    scored = heads.cross_encoder_dir(model_dir)
+    if task is None and not scored and os.path.lexists(Path(model_dir) / "modules.json"):
+        task = "embed"  # the engine refuses a dead link
     modules = None
     if task == "embed":
         from .engine import Engine
@@ -119,19 +121,19 @@ def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> 
         del engine
         files = ModelFiles(WHERE, modules.encoder_dir, bare=True)
     else:
-        files = ModelFiles(WHERE, model_dir, bare=task == "hidden")
-    head = None if modules or task == "hidden" else heads.head_of(files.architecture)
-    if head is None and task == "logits":
+        files = ModelFiles(WHERE, scored or model_dir, bare=task == "hidden")
+    has_head = bool(files.head["stages"])
+    if not has_head and task == "logits":
         rule = "the head must be a language model's, one of classes, of tokens, of answers or of choices"
         raise ValueError(f'[{WHERE}] {rule}, or task must be "hidden", got {files.architecture}')
     position = read_position(WHERE, files, length)
     graph = Graph(opset)
-    encoder = Encoder(graph, files, position, choices=head == heads.MULTIPLE_CHOICE)
+    encoder = Encoder(graph, files, position, choices=files.head["chooses"])
     hidden = encoder.build()
     if modules:
         heads.add_embedding(graph, encoder, hidden, modules)
-    elif head:
-        heads.add_logits(graph, encoder, hidden, head)
+    elif has_head:
+        heads.add_logits(graph, encoder, hidden)
     else:
         heads.add_hidden(graph, encoder, hidden)
     return graph, {"architecture": files.architecture, "max_tokens": str(position.tokens)}

@@ -70,7 +70,7 @@ class SentenceTransformer(TextEncoder):
         return self._info
 
     def _new_engine(self, role: Any) -> Engine:
-        return Engine(self._model_dir, task="embed", role=role, **self._options)
+        return Engine(self._model_dir, task="embed", **self._role_options(role), **self._options)
 
     def __repr__(self) -> str:
         directory = self._engines[None].model_dir
@@ -93,7 +93,7 @@ class SentenceTransformer(TextEncoder):
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
         *,
-        task: Literal["query", "document"] | None = None,
+        task: str | None = None,
     ) -> Any:
         """The vectors of sentences.
 
@@ -111,7 +111,8 @@ class SentenceTransformer(TextEncoder):
             device: ``"cpu"`` or None.
             normalize_embeddings: whether vectors have length 1, after ``truncate_dim``.
             truncate_dim: the first elements of each vector.
-            task: the modules of a Router and the lengths that the model has for queries or for documents.
+            task: ``"query"`` or ``"document"``: the modules of a Router and the lengths that the model has for them; or
+                one that the model has an adapter for (jina-embeddings-v3). Its prompt is given by ``prompt_name``.
 
         Returns:
             float32, or as ``precision`` says, ``[sentences, dimension]``; of one string ``[dimension]``.

@@ -84,7 +84,7 @@ OwnLogits TunedModel::logits(std::span<const Example* const> examples, std::span
   OwnLogits logits{sequences.compute(engine::logits_of(*model_)), model_->logits_per_row()};
   const auto place = [&](int64_t line) {
     for (size_t i = 0;; ++i) {
-      line -= is_of_tokens(task_->head()) ? examples[i]->tokens() : std::ssize(examples[i]->rows);
+      line -= reads_tokens(task_->head()) ? examples[i]->tokens() : std::ssize(examples[i]->rows);
       if (line < 0) return records[i].place();
     }
   };

@@ -11,7 +11,7 @@ namespace {
 template <typename Visit>
 void for_each_example(const Task& task, std::span<const Example* const> examples, const Logits& logits,
                       const Visit& visit) {
-  const bool of_tokens = is_of_tokens(task.head());
+  const bool of_tokens = reads_tokens(task.head());
   size_t begin = 0;
   for (const Example* example : examples) {
     const int64_t lines = of_tokens ? example->tokens() : std::ssize(example->rows);
@@ -44,8 +44,6 @@ bool is_head_of_task(Head head) {
   return head == Head::kSequenceClassification || head == Head::kTokenClassification ||
          head == Head::kQuestionAnswering || head == Head::kMultipleChoice;
 }
-
-bool is_of_tokens(Head head) { return head != Head::kSequenceClassification && head != Head::kMultipleChoice; }
 
 std::vector<Scores> scores_of(const Task& task, std::span<const Example* const> examples, const Logits& logits) {
   std::vector<Scores> scores;

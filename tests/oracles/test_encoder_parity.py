@@ -35,7 +35,7 @@ CASES = [("RoFormer", head, list(SHAPES)[i % 4]) for i, head in enumerate(HEADS[
 CASES += [
     c for shape in SHAPES for head in ("ForMaskedLM", "ForCausalLM") if (c := ("RoFormer", head, shape)) not in CASES
 ]
-CASES += [("Bert", head, None) for head in (*HEADS["Bert"], "ForPreTraining")]
+CASES += [("Bert", head, None) for head in (*HEADS["Bert"], "ForPreTraining", "ForNextSentencePrediction")]
 
 
 def saved_oracle(folder, head="ForMaskedLM", family="RoFormer", **changes):

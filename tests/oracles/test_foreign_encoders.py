@@ -1,4 +1,4 @@
-"""Encoders of other libraries beside transformers: in the engine, in a module for training, and exported to ONNX."""
+"""Encoders of other libraries beside transformers: in the engine, and in a module for training."""
 
 import copy
 import json
@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 import roformer_cpp
 from cli_support import refused
 from engine_case import assert_close, change_config
-from foreign_encoders import CASES, EXPORTED, FAMILIES, SIZES, TRAINED, make_encoder
-from onnx_case import kept, oracle_outputs, padded, run
+from foreign_encoders import CASES, FAMILIES, SIZES, TRAINED, make_encoder
+from onnx_case import padded, run
 from rf_engine import Engine, EngineError
 from saved_model_makers import with_word_pieces
 
@@ -95,24 +95,6 @@ def test_what_the_engine_alone_computes(family, tmp_path):
     model_type = family.split()[0]
     with pytest.raises((RuntimeError, ValueError), match=f"got {model_type}, which has no module for training"):
         roformer_cpp.load_model(tmp_path)
-    if family not in EXPORTED:
-        with pytest.raises((RuntimeError, ValueError), match=f"got {model_type}, which has no graph"):
-            roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
-
-
-@pytest.mark.parametrize("opset", [17, 23])
-@pytest.mark.parametrize(("family", "head"), [case for case in CASES if case[0] in EXPORTED])
-def test_onnx(family, head, opset, tmp_path):
-    oracle = make_encoder(family, head, tmp_path)
-    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
-    batch = padded(rows_of((5, 9)), [[0] * 5, [int(getattr(oracle.config, "type_vocab_size", 0) > 1)] * 9])
-    if head == "ForMultipleChoice":
-        batch = [each[None] for each in batch]
-    theirs = oracle_outputs(oracle, *batch)
-    ours = run(tmp_path / "model.onnx", *batch)
-    assert ours.keys() >= theirs.keys()
-    for name, value in theirs.items():
-        assert_close(kept(ours[name], batch[1]), value)
 
 
 ODD_OPTIONS = [

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import roformer_cpp
 import sentence_model
@@ -94,6 +95,8 @@ ENCODERS = {
     "cls": {"pooling": {"pooling_mode": "cls"}},
     "last": {"pooling": {"pooling_mode": "lasttoken"}},
     "max": {"pooling": {"pooling_mode": "max"}, "normalize": True},
+    "weighted mean": {"pooling": {"pooling_mode": "weightedmean"}},
+    "layer norm": {"extra": [("2_LayerNorm", "sentence_transformers.models.LayerNorm")]},
     "several": {"pooling": {"pooling_mode": ["mean_sqrt_len_tokens", "cls"]}},
     "dense": {"dense": dense_layers(), "normalize": True},
     "fewer dimensions": {"normalize": True, "truncate_dim": 10},
@@ -105,10 +108,16 @@ def test_sentence_encoders(case, opset, tmp_path):
     settings = ENCODERS[case]
     model = sentence_model.save_encoder(tmp_path)
     sentence_model.save_modules(tmp_path, **settings)
+    norm = torch.nn.LayerNorm(24)
+    with torch.no_grad():
+        norm.weight.add_(torch.linspace(-1, 1, 24))
+    sentence_model.write_json(tmp_path / "2_LayerNorm/config.json", {"dimension": 24})
+    save_file({f"norm.{k}": v.detach() for k, v in norm.named_parameters()}, tmp_path / "2_LayerNorm/model.safetensors")
     done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
     assert done["outputs"] == ["sentence_embedding"]
     names = settings.get("pooling", {}).get("pooling_mode", "mean")
     steps = [lambda x: torch.tanh(settings["dense"][0][0](x)), settings["dense"][1][0]] if "dense" in settings else []
+    steps += [norm] * ("extra" in settings)
     steps += [sentence_model.unit] * settings.get("normalize", False)
     steps += [lambda x: sentence_model.unit(x[:10])] * ("truncate_dim" in settings)
     texts = sentence_model.TEXTS
@@ -118,6 +127,26 @@ def test_sentence_encoders(case, opset, tmp_path):
     ours = run(tmp_path / "model.onnx", *rows_of(tmp_path, texts, 24))["sentence_embedding"]
     assert_close(ours, theirs)
     assert_close(ours, roformer_cpp.Engine(tmp_path).embed(texts))
+
+
+def test_a_cross_encoder_with_modules(tmp_path):
+    oracle, _ = sentence_model.save_classifier(tmp_path / "0_Transformer", 1)
+    modules = [{"idx": 0, "name": "0", "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}]
+    sentence_model.write_json(tmp_path / "modules.json", modules)
+    sentence_model.write_json(tmp_path / "config_sentence_transformers.json", {"model_type": "CrossEncoder"})
+    assert roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")["outputs"] == ["logits"]
+    ids, types = make_sequences()
+    batch = padded(ids, [0 * row for row in types])
+    assert_close(run(tmp_path / "model.onnx", *batch)["logits"], oracle_outputs(oracle, *batch)["logits"])
+
+
+@pytest.mark.parametrize("kind", ("Router", "CNN"))
+def test_modules_without_a_graph(kind, tmp_path):
+    sentence_model.save_encoder(tmp_path)
+    sentence_model.save_modules(tmp_path, extra=[("2_More", f"sentence_transformers.models.{kind}")])
+    with pytest.raises((RuntimeError, ValueError), match=f"modules .*got {kind}"):
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+    assert not list(tmp_path.glob("*.onnx"))
 
 
 def test_a_row_without_tokens_has_a_vector(tmp_path):

@@ -46,9 +46,9 @@ TaskBatch make_batch(std::span<const Example* const> examples, int64_t pad_id, a
 }
 
 at::Tensor logits_of(const nn::Output& output, const TaskBatch& batch, Head head) {
-  const bool is_answer = head == Head::kQuestionAnswering;
+  const bool is_answer = output.start_logits_BT.defined();
   const at::Tensor logits = is_answer ? at::stack({output.start_logits_BT, output.end_logits_BT}, -1) : output.logits;
-  if (!tasks::is_of_tokens(head)) return logits.to(at::kFloat).contiguous();
+  if (!reads_tokens(head)) return logits.to(at::kFloat).contiguous();
   return logits.flatten(0, 1).index_select(0, batch.tokens_N).to(at::kFloat).contiguous();
 }
 

@@ -42,6 +42,7 @@ typedef struct rf_engine_options {
   rf_engine_precision precision;
   int64_t token_budget; /* tokens that are computed together; 0: 4096 */
   rf_engine_head head;
+  const char* task; /* one that the model has an adapter for, or NULL */
 } rf_engine_options;
 
 /* Sequence i is the tokens offsets[i] .. offsets[i + 1] - 1. */
@@ -145,6 +146,7 @@ typedef struct rf_engine_embedder_options {
   const char* prompt;        /* text before each text */
   const char* prompt_name;   /* one of the directory's prompts */
   int32_t refuse_long_texts; /* 0: a text of more tokens is truncated; 1: it is an error */
+  const char* task;          /* one that the model has an adapter for */
 } rf_engine_embedder_options;
 
 /* options: NULL for the defaults. */

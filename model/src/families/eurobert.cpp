@@ -33,7 +33,6 @@ ModelFamily eurobert() {
                               .bare_pooler = false,
                               .activation = Activation::kGelu,
                               .transform = HeadSpec::Transform::kNone},
-          .has_graph = true,
           .token_types = false,
           .any_activation = true,
           .eps = 1e-5,

@@ -1,4 +1,6 @@
 // The families of this folder.
+#include <nlohmann/json.hpp>
+
 #include "family.h"
 
 namespace rf {
@@ -8,7 +10,12 @@ ModelFamily gemma3();
 ModelFamily gpt_neox();
 ModelFamily gte();
 ModelFamily gte_of_authors();
+ModelFamily gte_of_snowflake();
+ModelFamily jina_bert();
+ModelFamily jina_bert_for_code();
 ModelFamily jina_embeddings_v3();
+ModelFamily jina_xlm_roberta();
+ModelFamily jina_xlm_roberta_with_rotation();
 ModelFamily modernbert();
 ModelFamily neobert();
 ModelFamily t5();
@@ -17,6 +24,7 @@ ModelFamily llama();
 ModelFamily llama_bidirec();
 ModelFamily mistral();
 ModelFamily nomic_bert();
+ModelFamily nomic_bert_moe();
 ModelFamily qwen2();
 ModelFamily qwen3();
 ModelFamily albert();
@@ -47,6 +55,12 @@ ModelFamily like_bert(std::string_view model_type, std::string_view classes, std
           .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512})"};
 }
 
+bool has_own_class(const nlohmann::json& object, std::string_view word) {
+  const auto found = object.find("auto_map");
+  return found != object.end() &&
+         found->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).find(word) != std::string::npos;
+}
+
 std::vector<ModuleName> joined(std::initializer_list<ModuleName> own, std::span<const ModuleName> others) {
   std::vector<ModuleName> all(own);
   all.insert(all.end(), others.begin(), others.end());
@@ -54,11 +68,38 @@ std::vector<ModuleName> joined(std::initializer_list<ModuleName> own, std::span<
 }
 
 std::span<const ModelFamily> model_families() {
-  static const std::vector<ModelFamily> all = {
-      llama(),      llama_bidirec(), mistral(), qwen2(),          qwen3(),     gpt_neox(),           gemma3(),
-      nomic_bert(), modernbert(),    gte(),     gte_of_authors(), eurobert(),  jina_embeddings_v3(), ultrabert(),
-      t5(),         neobert(),       roberta(), xlm_roberta(),    camembert(), distilbert(),         electra(),
-      mpnet(),      deberta_v2(),    deberta(), ernie(),          albert()};
+  static const std::vector<ModelFamily> all = {llama(),
+                                               llama_bidirec(),
+                                               mistral(),
+                                               qwen2(),
+                                               qwen3(),
+                                               gpt_neox(),
+                                               gemma3(),
+                                               nomic_bert(),
+                                               modernbert(),
+                                               gte(),
+                                               gte_of_authors(),
+                                               gte_of_snowflake(),
+                                               eurobert(),
+                                               jina_embeddings_v3(),
+                                               ultrabert(),
+                                               t5(),
+                                               neobert(),
+                                               roberta(),
+                                               xlm_roberta(),
+                                               camembert(),
+                                               distilbert(),
+                                               electra(),
+                                               mpnet(),
+                                               deberta_v2(),
+                                               deberta(),
+                                               ernie(),
+                                               albert(),
+                                               nomic_bert_moe(),
+                                               jina_bert(),
+                                               jina_bert_for_code(),
+                                               jina_xlm_roberta_with_rotation(),
+                                               jina_xlm_roberta()};
   return all;
 }
 

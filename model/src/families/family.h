@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,7 +36,9 @@ enum class Windows {
 std::span<const std::string_view> window_keys(Windows windows);
 
 struct ModelFamily {
-  std::string_view model_type;          // of config.json
+  std::string_view model_type;       // of config.json, or a name of ours for a variant
+  std::string_view variant_of = "";  // the model_type of files that belong here where is_variant() says so
+  bool (*is_variant)(const nlohmann::json& object) = nullptr;
   std::string_view gguf = "";           // general.architecture; "": no GGUF files
   std::string_view classes;             // how transformers' class names begin
   std::string_view other_classes = "";  // all but the language model's, where they begin otherwise
@@ -47,7 +50,6 @@ struct ModelFamily {
   BlockSpec block = {};
   HeadSpec layers_of_heads = {};
   bool has_module = false;  // for training
-  bool has_graph = false;   // of ONNX
   bool token_types = true;  // type_vocab_size counts
   bool rotates = true;      // else positions are as follows
   PositionSpec positions = {};
@@ -69,6 +71,12 @@ struct ModelFamily {
   // Reads these keys.
   void (*read)(const Keys& keys, ModelConfig& config) = [](const Keys&, ModelConfig&) {};
 };
+
+// The first row whose name in `from` is that of the tensor `name` and whose module fits; the name in `to`. "": none.
+std::string renamed(
+    std::span<const ModuleName> rows, std::string_view ModuleName::*from, std::string_view ModuleName::*to,
+    std::string_view name,
+    const std::function<bool(std::string_view module)>& fits = [](std::string_view) { return true; });
 
 std::span<const ModelFamily> model_families();
 const ModelFamily& family_of(const ModelConfig& config);  // of a model of another library
@@ -105,5 +113,7 @@ std::string pooling_of(const Keys& keys, std::initializer_list<std::string_view>
 // Heads of RoBERTa, and their modules.
 HeadSpec roberta_heads();
 std::span<const ModuleName> roberta_modules();
+// Whether a text of auto_map, the authors' own classes, contains the word.
+bool has_own_class(const nlohmann::json& object, std::string_view word);
 
 }  // namespace rf

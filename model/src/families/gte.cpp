@@ -1,5 +1,6 @@
 // GTE (Zhang et al. 2024, arXiv 2407.19669): BERT's embeddings, biases and norms around layers with rotation and a
-// gated feed-forward network. "new" is the authors' own class, whose rotation has a scaling of its own.
+// gated feed-forward network. "new" is the authors' own class, whose rotation has a scaling of its own; files of
+// snowflake-arctic-embed-m-v2.0 call the same class "gte".
 #include <cmath>
 
 #include "../rotary_report/parts.h"
@@ -57,7 +58,6 @@ ModelFamily gte() {
           .layers_of_heads = {.bare_pooler = false,
                               .transform_activation = Activation::kGelu,
                               .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder},
-          .has_graph = true,
           .activation = Activation::kGelu,
           .any_activation = true,
           .eps_key = "layer_norm_eps",
@@ -74,7 +74,7 @@ ModelFamily gte_of_authors() {
   family.layout = RotaryLayout::kHalves;
   family.layers_of_heads.transform_activation.reset();  // hidden_act
   family.defaults = R"({"type_vocab_size": 1, "pad_token_id": 0})";
-  family.keys = {"auto_map", "pack_qkv", "layer_norm_type", "position_embedding_type"};
+  family.keys = {"auto_map", "pack_qkv", "layer_norm_type", "position_embedding_type", "matryoshka_dimensions"};
   family.off_keys = {"logn_attention_scale", "logn_attention_clip1"};
   family.rewrite = [](nlohmann::json& object, const std::string& where) {
     constexpr std::pair<const char*, const char*> kValues[] = {{"layer_norm_type", "layer_norm"},
@@ -85,6 +85,17 @@ ModelFamily gte_of_authors() {
     }
     rewrite_scaling(object, where);
   };
+  return family;
+}
+
+ModelFamily gte_of_snowflake() {
+  ModelFamily family = gte_of_authors();
+  family.model_type = "gte of Snowflake";
+  family.variant_of = "gte";
+  family.is_variant = [](const nlohmann::json& object) {
+    return has_own_class(object, "modeling_hf_alibaba_nlp_gte.");
+  };
+  family.classes = "Gte";
   return family;
 }
 

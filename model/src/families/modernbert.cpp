@@ -59,30 +59,29 @@ void read_modern(const Keys& keys, ModelConfig& config) {
 }  // namespace
 
 ModelFamily modernbert() {
-  return {
-      .model_type = "modernbert",
-      .classes = "ModernBert",
-      .prefix = "model.",
-      .modules = kModernModules,
-      .heads = Family::kBert,
-      .block = {.pre_norm = true,
-                .gated = true,
-                .first_attention_norm = false,
-                .fused_qkv = BlockSpec::Fused::kParts,
-                .fused_gate = BlockSpec::FusedGate::kGateUp},
-      .layers_of_heads = modern_heads(),
-      .has_graph = true,
-      .token_types = false,
-      .activation = Activation::kGelu,
-      .any_activation = true,
-      .activation_key = "hidden_activation",
-      .eps_key = "norm_eps",
-      .eps = 1e-5,
-      .defaults = R"({"pad_token_id": 50283, "local_attention": 128, "global_attn_every_n_layers": 3})",
-      .keys = {"norm_bias", "attention_bias", "mlp_bias", "decoder_bias", "classifier_bias", "classifier_activation",
-               "classifier_pooling", "local_attention", "layer_types", "global_attn_every_n_layers",
-               "global_rope_theta", "local_rope_theta", "sparse_prediction", "sparse_pred_ignore_index"},
-      .read = read_modern};
+  return {.model_type = "modernbert",
+          .classes = "ModernBert",
+          .prefix = "model.",
+          .modules = kModernModules,
+          .heads = Family::kBert,
+          .block = {.pre_norm = true,
+                    .gated = true,
+                    .first_attention_norm = false,
+                    .fused_qkv = BlockSpec::Fused::kParts,
+                    .fused_gate = BlockSpec::FusedGate::kGateUp},
+          .layers_of_heads = modern_heads(),
+          .token_types = false,
+          .activation = Activation::kGelu,
+          .any_activation = true,
+          .activation_key = "hidden_activation",
+          .eps_key = "norm_eps",
+          .eps = 1e-5,
+          .defaults = R"({"pad_token_id": 50283, "local_attention": 128, "global_attn_every_n_layers": 3})",
+          .keys = {"norm_bias", "attention_bias", "mlp_bias", "decoder_bias", "classifier_bias",
+                   "classifier_activation", "position_embedding_type", "classifier_pooling", "local_attention",
+                   "layer_types", "global_attn_every_n_layers", "global_rope_theta", "local_rope_theta",
+                   "sparse_prediction", "sparse_pred_ignore_index"},
+          .read = read_modern};
 }
 
 }  // namespace rf

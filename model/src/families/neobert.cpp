@@ -45,7 +45,6 @@ ModelFamily neobert() {
                               .activation = Activation::kTanh,
                               .transform = HeadSpec::Transform::kNone,
                               .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder},
-          .has_graph = true,
           .token_types = false,
           .layout = RotaryLayout::kPairs,
           .eps_key = "norm_eps",

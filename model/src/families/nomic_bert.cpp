@@ -23,17 +23,39 @@ constexpr ModuleName kNomicModules[] = {
     {"cls.predictions.transform.LayerNorm", "cls.predictions.transform.layer_norm", ""},
 };
 
-// The authors' own class: "swiglu" is silu of the gate, and rotary_scaling_factor that of "dynamic" past
-// max_trained_positions.
-void rewrite_authors(nlohmann::json& object, const std::string& where) {
-  if (given(object, "n_embd") == nullptr) return;
-  if (object.value("hidden_act", nlohmann::json()) != "swiglu")
-    fail(where, "activation_function must be swiglu, got {}", shown(object.value("hidden_act", nlohmann::json())));
-  object["hidden_act"] = "silu";
+// rotary_scaling_factor of the authors' own class is that of "dynamic" past max_trained_positions.
+void rewrite_nomic_scaling(nlohmann::json& object, const std::string&) {
   const nlohmann::json factor = object.value("rotary_scaling_factor", nlohmann::json());
   if (factor.is_null()) return;
   object["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", factor}};
   object["max_position_embeddings"] = object.value("max_trained_positions", nlohmann::json(2048));
+}
+
+// "swiglu" is silu of the gate.
+void rewrite_nomic(nlohmann::json& object, const std::string& where) {
+  if (given(object, "n_embd") == nullptr) return;
+  if (object.value("hidden_act", nlohmann::json()) != "swiglu")
+    fail(where, "activation_function must be swiglu or gelu, got {}",
+         shown(object.value("hidden_act", nlohmann::json())));
+  object["hidden_act"] = "silu";
+  rewrite_nomic_scaling(object, where);
+}
+
+void read_experts(const Keys& keys, ModelConfig& config) {
+  constexpr int64_t kMaxExperts = 1024;
+  BlockSpec& block = config.block;
+  block.qkv_bias = block.output_bias = keys.boolean("qkv_proj_bias", true);
+  block.up_bias = keys.boolean("mlp_fc1_bias", true);
+  block.mlp_bias = keys.boolean("mlp_fc2_bias", true);
+  if (block.up_bias && !block.mlp_bias) fail(keys.file(), "mlp_fc2_bias must be true where mlp_fc1_bias is, got false");
+  if (keys.integer({"ffn_div"}, 1, kMaxExperts) > 1)
+    fail(keys.file(), "ffn_div must be absent or 1, got {}", shown(keys.json()["ffn_div"]));
+  block.expert_interval = keys.integer({"moe_every_n_layers"}, 0, kMaxReportedLayers);
+  if (block.expert_interval == 0) return;
+  block.experts = keys.integer({"num_experts"}, 1, kMaxExperts);
+  block.experts_per_token = keys.integer({"moe_top_k"}, 1, block.experts);
+  if (block.experts == 0 || block.experts_per_token == 0)
+    fail(keys.file(), "num_experts and moe_top_k must be given with moe_every_n_layers, got none");
 }
 
 }  // namespace
@@ -52,7 +74,6 @@ ModelFamily nomic_bert() {
                     .fused_qkv = BlockSpec::Fused::kParts},
           .layers_of_heads = {.bare_pooler = false},
           .has_module = true,
-          .has_graph = true,
           .eps_key = "layer_norm_eps",
           .eps = 1e-12,
           .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0})",
@@ -68,7 +89,42 @@ ModelFamily nomic_bert() {
                            {"rotary_emb_base", "rope_theta"}},
           .off_keys = {"prenorm", "parallel_block", "parallel_block_tied_norm", "use_rms_norm", "qkv_proj_bias",
                        "mlp_fc1_bias", "mlp_fc2_bias", "reorder_and_upcast_attn"},
-          .rewrite = rewrite_authors};
+          .rewrite = rewrite_nomic};
+}
+
+// Version 2: no gate, biases, and experts in every second layer.
+ModelFamily nomic_bert_moe() {
+  static const std::vector<ModuleName> kModules =
+      joined({{"encoder.layer.{}.intermediate.dense", "encoder.layers.{}.mlp.fc1", ""},
+              {"encoder.layer.{}.intermediate.router", "encoder.layers.{}.mlp.router.layer", ""},
+              {"encoder.layer.{}.intermediate.experts", "encoder.layers.{}.mlp.experts.mlp", ""},
+              {"encoder.layer.{}.output.experts", "encoder.layers.{}.mlp.experts", ""}},
+             kNomicModules);
+  ModelFamily family = nomic_bert();
+  family.model_type = "nomic_bert_moe";
+  family.variant_of = "nomic_bert";
+  family.is_variant = [](const nlohmann::json& object) {
+    const nlohmann::json* const activation = given(object, "activation_function");
+    return activation != nullptr && activation->is_string() && activation->get<std::string>().starts_with("gelu");
+  };
+  family.modules = kModules;
+  family.block = {.fused_qkv = BlockSpec::Fused::kParts};
+  family.has_module = false;
+  family.layout = RotaryLayout::kHalves;
+  family.any_activation = true;
+  family.keys.insert(family.keys.end(), {"qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "ffn_div",
+                                         "moe_every_n_layers", "num_experts", "moe_top_k"});
+  family.off_keys = {"prenorm",
+                     "parallel_block",
+                     "parallel_block_tied_norm",
+                     "use_rms_norm",
+                     "reorder_and_upcast_attn",
+                     "moe_normalize_expert_weights",
+                     "num_shared_experts",
+                     "expert_choice_router"};
+  family.rewrite = rewrite_nomic_scaling;
+  family.read = read_experts;
+  return family;
 }
 
 }  // namespace rf

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <string_view>
 
 #include "parts.h"
 #include "rf/io/error.h"

@@ -53,7 +53,7 @@ def _rotation(files: ModelFiles) -> dict:
         raise ValueError(f"[{WHERE}] layout needs a model whose position encoding rotates, got {names}")
     if files.linear_attention:
         raise ValueError(f"[{WHERE}] layout needs softmax attention, got linear")
-    if files.needs_position_terms or "nezha" in kinds:
+    if files.native.terms() is not None:
         raise ValueError(f"[{WHERE}] layout needs a rotation without stored terms and other tables, got {names}")
     table = f"{files.prefix}encoder.embed_positions.weight"
     if files.has(table) and files.uses_stored_table(files.weight(table)):

@@ -39,7 +39,8 @@ class Attention(Rotations):
         for window in sorted({self.position.window_of(number) for number in range(layers)}):
             inside = allowed
             if window > 0:
-                near = graph.op("LessOrEqual", graph.op("Abs", self.distances), graph.integer(window))
+                reach = graph.integer(window - int(causal))
+                near = graph.op("LessOrEqual", graph.op("Abs", self.distances), reach)
                 inside = graph.op("And", allowed, graph.unsqueeze(near, 0, 1))
             has_key = graph.reduce("ReduceMax", graph.cast(inside, TensorProto.FLOAT), KEYS, keep=True)
             mask = graph.op("Where", inside, graph.number(0.0), graph.number(-LARGEST_FLOAT))

@@ -1,5 +1,7 @@
 """The encoder of a model as nodes of a graph: embeddings and layers. Dimensions: B batch, T tokens, C hidden_size."""
 
+from onnx import TensorProto
+
 from .._model_files import ModelFiles
 from .attention import Attention
 from .graph import Graph
@@ -19,10 +21,10 @@ class Encoder:
         if config.get("prefix_lm"):
             raise ValueError("[export_onnx] prefix_lm must be false, got true")
         shape = ["batch", "choices", "tokens"] if self.choices else ["batch", "tokens"]
-        names = ("input_ids", "attention_mask", "token_type_ids")
+        names = ("input_ids", "attention_mask", *["token_type_ids"] * (config["type_vocab_size"] > 1))
         self.inputs = [graph.input(name, shape) for name in names]
         rows = [graph.op("Flatten", x, axis=2) for x in self.inputs] if self.choices else self.inputs
-        self.ids, self.attention_mask, types = rows
+        self.ids, self.attention_mask, *self.types = rows
         heads = config["num_attention_heads"]
         with graph.scope("positions"):
             if self.files.linear_attention:
@@ -33,7 +35,7 @@ class Encoder:
                 )
                 self.attention.prepare(config["num_hidden_layers"], causal=config["is_decoder"])
         with graph.scope("embeddings"):
-            x = self._embeddings(types)
+            x = self._embeddings()
         for number in range(config["num_hidden_layers"]):
             with graph.scope(f"layer.{number}"):
                 x = self._layer(number, x)
@@ -43,10 +45,12 @@ class Encoder:
         bias = self.files.weight(f"{name}.bias") if self.files.has(f"{name}.bias") else None
         return self.graph.linear(x, name, self.files.weight(f"{name}.weight"), bias)
 
-    def norm(self, x: str, name: str) -> str:
-        graph, eps = self.graph, self.config["layer_norm_eps"]
+    def norm(self, x: str, name: str, *, rms: bool = False) -> str:
+        graph, eps, blocks = self.graph, self.config["layer_norm_eps"], self.files.blocks
         parts = [self._constant(part) for part in (f"{name}.weight", f"{name}.bias") if self.files.has(part)]
-        if self.files.blocks["rms_norm"]:  # by the root of the mean square
+        if blocks["norm_plus_one"]:
+            parts[0] = graph.constant(f"{name}.gain", self.files.weight(f"{name}.weight") + 1)
+        if rms or blocks["rms_norm"]:  # by the root of the mean square
             mean = graph.reduce("ReduceMean", graph.op("Mul", x, x), -1, keep=True)
             x = graph.op("Div", x, graph.op("Sqrt", graph.op("Add", mean, graph.number(eps))))
             return graph.op("Mul", x, parts[0]) if parts else x
@@ -58,52 +62,70 @@ class Encoder:
     def _constant(self, name: str) -> str:
         return self.graph.constant(name, self.files.weight(name))
 
-    def _embeddings(self, types: str) -> str:
+    def _embeddings(self) -> str:
         graph, prefix = self.graph, self.files.prefix
         x = graph.op("Gather", self.word_embeddings(), self.ids)
         if self.position.word_scale != 1:
             x = graph.op("Mul", x, graph.number(self.position.word_scale))
-        if self.files.has(f"{prefix}embeddings.token_type_embeddings.weight"):
-            type_rows = self._constant(f"{prefix}embeddings.token_type_embeddings.weight")
-            x = graph.op("Add", x, graph.op("Gather", type_rows, types))
+        # Without a choice of the caller the first row is that of every token.
+        for kind, rows in (("token", self.types), ("task", [])):
+            if self.files.has(table := f"{prefix}embeddings.{kind}_type_embeddings.weight"):
+                added = graph.op("Gather", self._constant(table), *(rows or [graph.integer(0)]))
+                x = graph.op("Add", x, added)
         for i, rows in enumerate(self.position.inputs):
-            added = graph.op("Gather", graph.constant(f"position.inputs.{i}", rows), self.attention.positions)
+            added = graph.op("Gather", graph.constant(f"position.inputs.{i}", rows), self._rows_of_positions())
             x = graph.op("Add", x, added)
         if self.files.blocks["embedding_norm"]:
             x = self.norm(x, f"{prefix}embeddings.LayerNorm")
-        if self.config["embedding_size"] != self.config["hidden_size"]:
+        if self.files.blocks["projects_embeddings"]:
             x = self.linear(x, f"{prefix}embeddings_project")
         return x
 
+    def _rows_of_positions(self) -> str:
+        """Tokens of the padding's id do not count in some models, and read a row of their own."""
+        graph, first, padding = self.graph, self.files.blocks["first_row"], self.files.blocks["padding_id"]
+        if padding < 0:
+            return graph.op("Add", self.attention.positions, graph.integer(first))
+        is_padding = graph.op("Equal", self.ids, graph.integer(padding))
+        counts = graph.op("CumSum", graph.cast(graph.op("Not", is_padding), TensorProto.INT64), graph.integer(1))
+        return graph.op("Where", is_padding, graph.integer(padding), graph.op("Add", counts, graph.integer(first - 1)))
+
     def _layer(self, number: int, x: str) -> str:
-        graph, name = self.graph, f"{self.files.prefix}encoder.layer.{number}"
-        blocks = self.files.blocks
+        graph, blocks = self.graph, self.files.blocks
+        name = f"{self.files.prefix}encoder.layer.{0 if blocks['shared'] else number}"
         pre_norm = blocks["pre_norm"]
         attention_norm, feed_forward_norm = f"{name}.attention.output.LayerNorm", f"{name}.output.LayerNorm"
         with graph.scope("attention"):
             normed = pre_norm and (number > 0 or blocks["first_attention_norm"])
             read = self.norm(x, attention_norm) if normed else x
-            sides = (self.linear(read, f"{name}.attention.self.{side}") for side in ("query", "key", "value"))
-            q, k, v = map(self._heads, sides, (self.config["num_attention_heads"], *[blocks["key_heads"]] * 2))
+            q, k, v = (self._heads(read, f"{name}.attention.self", side) for side in ("query", "key", "value"))
             out = graph.op("Transpose", self.attention.layer(number, q, k, v), perm=[0, 2, 1, 3])
             width = self.config["num_attention_heads"] * self.files.head_dim
             out = self.linear(graph.reshape(out, 0, 0, width), f"{name}.attention.output.dense")
-            x = graph.op("Add", out, x)
+            given, x = x, graph.op("Add", self._post_norm(out, f"{name}.attention.output"), x)
             x = x if pre_norm else self.norm(x, attention_norm)
         with graph.scope("feed_forward"):
             gate, up = f"{name}.intermediate.gate", f"{name}.intermediate.dense"
             gated = self.files.has(f"{gate}.weight")
-            read = self.norm(x, feed_forward_norm) if pre_norm else x
+            read = self.norm(given if blocks["parallel"] else x, feed_forward_norm) if pre_norm else x
             wide = graph.activation(self.linear(read, gate if gated else up), self.config["hidden_act"])
             if gated:
                 wide = graph.op("Mul", wide, self.linear(read, up))
-            x = graph.op("Add", self.linear(wide, f"{name}.output.dense"), x)
+            out = self.linear(wide, f"{name}.output.dense")
+            x = graph.op("Add", self._post_norm(out, f"{name}.output"), x)
             return x if pre_norm else self.norm(x, feed_forward_norm)
 
-    def _heads(self, x: str, count: int) -> str:
-        """[B, T, count D] as [B, H, T, D]; grouped keys and values are repeated."""
+    def _post_norm(self, x: str, name: str) -> str:
+        return self.norm(x, f"{name}.post_norm") if self.files.has(f"{name}.post_norm.weight") else x
+
+    def _heads(self, x: str, name: str, side: str) -> str:
+        """Queries, keys or values [B, H, T, D] of x [B, T, C]; grouped keys and values are repeated."""
         graph, heads, dim = self.graph, self.config["num_attention_heads"], self.files.head_dim
-        split = graph.op("Transpose", graph.reshape(x, 0, 0, count, dim), perm=[0, 2, 1, 3])
+        count = heads if side == "query" else self.files.blocks["key_heads"]
+        split = graph.reshape(self.linear(x, f"{name}.{side}"), 0, 0, count, dim)
+        if self.files.has(f"{name}.{side}_norm.weight"):
+            split = self.norm(split, f"{name}.{side}_norm", rms=True)
+        split = graph.op("Transpose", split, perm=[0, 2, 1, 3])
         if count == heads:
             return split
         repeated = graph.op("Expand", graph.unsqueeze(split, 2), graph.ints(1, 1, heads // count, 1, 1))

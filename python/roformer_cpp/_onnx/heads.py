@@ -12,21 +12,6 @@ from onnx import TensorProto
 from .encoder import Encoder
 from .graph import LARGEST_FLOAT, Graph
 
-LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "LMHeadModel", "LMHead")
-MULTIPLE_CHOICE = "ForMultipleChoice"
-HEADS = (
-    *LANGUAGE_MODELS,
-    "ForSequenceClassification",
-    "ForTokenClassification",
-    "ForQuestionAnswering",
-    MULTIPLE_CHOICE,
-)
-
-
-def head_of(architecture: str) -> str | None:
-    """The end of a class name in HEADS; None without a head."""
-    return next((head for head in HEADS if architecture.endswith(head)), None)
-
 
 def add_hidden(graph: Graph, encoder: Encoder, hidden: str) -> None:
     """The last hidden state, and of a BERT with a pooler its output."""
@@ -39,90 +24,60 @@ def add_hidden(graph: Graph, encoder: Encoder, hidden: str) -> None:
         graph.output("last_hidden_state", hidden, ["batch", "tokens", width])
 
 
-def add_logits(graph: Graph, encoder: Encoder, hidden: str, head: str) -> None:
-    config = encoder.config
+def add_logits(graph: Graph, encoder: Encoder, hidden: str) -> None:
+    head = encoder.files.head
+    outputs = {name: extents for name, extents in head["outputs"] if name.endswith("logits")}
     with graph.scope("head"):
-        if head in LANGUAGE_MODELS:
-            graph.output("logits", _vocabulary(graph, encoder, hidden), ["batch", "tokens", config["vocab_size"]])
-        elif head == "ForSequenceClassification":
-            late = config["classifier_pooling"] == "late"
-            logits = _classified(encoder, hidden if late else _read(encoder, hidden), "sequence")
-            if late:
-                logits = _pool(graph, encoder, logits, encoder.attention_mask, "mean")
-            graph.output("logits", logits, ["batch", config["num_labels"]])
-        elif head == MULTIPLE_CHOICE:
-            scores = _classified(encoder, _summary(encoder, hidden), "choice")  # [B * choices, 1]
-            places = graph.slice(graph.op("Shape", encoder.inputs[0]), 0, 0, 2)
-            graph.output("logits", graph.op("Reshape", scores, places), ["batch", "choices"])
-        elif head == "ForTokenClassification":
-            graph.output("logits", _classified(encoder, hidden, "token"), ["batch", "tokens", config["num_labels"]])
-        else:
-            both = _classified(encoder, hidden, "answer", "qa_outputs")
-            for i, name in enumerate(("start_logits", "end_logits")):
-                graph.output(name, graph.op("Gather", both, graph.integer(i), axis=2), ["batch", "tokens"])
+        x = _read(encoder, hidden, head["reads"])
+        for stage in head["stages"]:
+            x = _product(graph, encoder, x, stage["linear"])
+            x = graph.activation(x, stage["activation"]) if stage["activation"] else x
+            x = encoder.norm(x, stage["norm"]) if stage["norm"] else x
+        if head["reads"] == "mean_logits":
+            x = _pool(graph, encoder, x, encoder.attention_mask, "mean")
+        if encoder.choices:  # [B * choices, 1]
+            x = graph.op("Reshape", x, graph.slice(graph.op("Shape", encoder.inputs[0]), 0, 0, 2))
+        for i, (name, extents) in enumerate(outputs.items()):
+            shape = [int(each) if each.isdigit() else each for each in extents]
+            each = x if len(outputs) == 1 else graph.op("Gather", x, graph.integer(i), axis=2)
+            graph.output(name, each, shape)
 
 
-def _classified(encoder: Encoder, x: str, head: str, last: str | None = None) -> str:
-    """What is before the last layer, and the last layer."""
-    spec, before = encoder.files.heads, encoder.files.heads[head]
-    if before == "pooler":
-        x = _pooled(encoder, x)
-    elif before == "dense":
-        x = encoder.graph.activation(encoder.linear(x, "classifier.dense"), spec["activation"])
-        if encoder.files.has("classifier.norm.weight"):
-            x = encoder.norm(x, "classifier.norm")
-    return encoder.linear(x, last or ("classifier.out_proj" if before == "dense" else "classifier"))
-
-
-def _read(encoder: Encoder, hidden: str) -> str:
-    """The vector of a sequence that classification reads."""
-    if encoder.config["classifier_pooling"] == "mean":
-        return _pool(encoder.graph, encoder, hidden, encoder.attention_mask, "mean")
-    return _first_token(encoder.graph, hidden)
-
-
-def _first_token(graph: Graph, hidden: str) -> str:
-    return graph.op("Gather", hidden, graph.integer(0), axis=1)
+def _read(encoder: Encoder, hidden: str, reads: str) -> str:
+    """What the head reads."""
+    graph, mask = encoder.graph, encoder.attention_mask
+    if reads == "last" and encoder.files.family == "decoder":  # the last that is not padding, by its id too
+        is_padding = graph.op("Equal", encoder.ids, graph.integer(encoder.config["pad_token_id"]))
+        mask = graph.op("Where", is_padding, graph.integer(0), mask)
+    elif reads in ("first", "last"):  # padding or not, as in transformers
+        return graph.op("Gather", hidden, graph.integer(0 if reads == "first" else -1), axis=1)
+    return _pool(graph, encoder, hidden, mask, reads) if reads in ("last", "mean") else hidden
 
 
 def _pooler(encoder: Encoder, hidden: str) -> str:
-    return _pooled(encoder, _first_token(encoder.graph, hidden))
+    pooled = encoder.linear(_read(encoder, hidden, "first"), f"{encoder.files.prefix}pooler.dense")
+    return encoder.graph.op("Tanh", pooled)
 
 
-def _pooled(encoder: Encoder, read: str) -> str:
-    return encoder.graph.op("Tanh", encoder.linear(read, f"{encoder.files.prefix}pooler.dense"))
-
-
-def _summary(encoder: Encoder, hidden: str) -> str:
-    """The token that multiple choice reads: with a layer of its own, as classification; else the last one, padding or
-    not, as transformers does."""
-    if encoder.files.heads["choice"]:
-        return _read(encoder, hidden)
-    if encoder.config.get("summary_type", "last") == "first":
-        return _first_token(encoder.graph, hidden)
-    return encoder.graph.op("Gather", hidden, encoder.graph.integer(-1), axis=1)
-
-
-def _vocabulary(graph: Graph, encoder: Encoder, hidden: str) -> str:
-    spec = encoder.files.heads
-    transform, activation = spec["transform"], spec["transform_activation"]
-    x = hidden if transform == "none" else encoder.linear(hidden, "cls.predictions.transform.dense")
-    if transform in ("full", "two_dense"):
-        x = graph.activation(x, activation)
-    if transform == "full":
-        x = encoder.norm(x, "cls.predictions.transform.LayerNorm")
-    elif transform == "two_dense":
-        x = graph.activation(encoder.linear(x, "cls.predictions.transform.second"), activation)
-    decoder = "cls.predictions.decoder"
-    if encoder.files.has(f"{decoder}.weight"):
-        logits = graph.linear(x, decoder, encoder.files.weight(f"{decoder}.weight"), None)
-    else:  # tied
-        logits = graph.op("MatMul", x, graph.op("Transpose", encoder.word_embeddings(), perm=[1, 0]))
-    bias = next((name for name in (f"{decoder}.bias", "cls.predictions.bias") if encoder.files.has(name)), None)
+def _product(graph: Graph, encoder: Encoder, x: str, name: str) -> str:
+    """A layer; the vocabulary's may be tied."""
+    if encoder.files.has(f"{name}.weight"):
+        return encoder.linear(x, name)
+    logits = graph.op("MatMul", x, graph.op("Transpose", encoder.word_embeddings(), perm=[1, 0]))
+    bias = next((each for each in (f"{name}.bias", "cls.predictions.bias") if encoder.files.has(each)), None)
     return graph.op("Add", logits, graph.constant(bias, encoder.files.weight(bias))) if bias else logits
 
 
 # ---- sentence-transformers
+
+
+def cross_encoder_dir(model_dir: str) -> str | None:
+    """The folder of the model in a directory that names a CrossEncoder and has modules; None for others."""
+    settings, modules = (Path(model_dir) / name for name in ("config_sentence_transformers.json", "modules.json"))
+    if not settings.is_file() or not modules.is_file():
+        return None
+    is_one = json.loads(settings.read_bytes()).get("model_type") == "CrossEncoder"
+    return str(Path(model_dir) / json.loads(modules.read_bytes())[0]["path"]) if is_one else None
 
 
 class SentenceModules:
@@ -141,14 +96,17 @@ class SentenceModules:
             kind, folder = module["type"].rsplit(".", 1)[-1], Path(model_dir) / module["path"]
             if kind == "Transformer":
                 self.encoder_dir = str(folder)
-            elif kind == "Pooling" and not json.loads((folder / "config.json").read_bytes()).get(
-                "include_prompt", True
-            ):
-                raise ValueError(f"[{where}] include_prompt must be true, because a graph sees no prompt, got false")
-            elif kind in ("Dense", "Normalize"):
+            elif kind == "Pooling":
+                if not json.loads((folder / "config.json").read_bytes()).get("include_prompt", True):
+                    rule = "include_prompt must be true, because a graph sees no prompt"
+                    raise ValueError(f"[{where}] {rule}, got false")
+            elif kind in _STEPS:
                 self.steps.append((kind, folder))
+            elif kind != "Dropout":
+                raise ValueError(f"[{where}] modules must be Transformer, Pooling, {', '.join(_STEPS)}, got {kind}")
 
 
+_STEPS = ("Dense", "LayerNorm", "Normalize")
 _ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
 
 
@@ -160,7 +118,10 @@ def add_embedding(graph: Graph, encoder: Encoder, hidden: str, modules: Sentence
         x = pooled[0] if len(pooled) == 1 else graph.op("Concat", *pooled, axis=1)
     for number, (kind, folder) in enumerate(modules.steps):
         with graph.scope(f"{kind.lower()}.{number}"):
-            x = _normalized(graph, x) if kind == "Normalize" else _dense(graph, x, folder, f"dense.{number}")
+            if kind == "Normalize":
+                x = _normalized(graph, x)
+            else:
+                x = (_dense if kind == "Dense" else _layer_norm)(graph, x, folder, f"{kind.lower()}.{number}")
     if modules.dimensions < modules.width:
         x = graph.slice(x, 1, 0, modules.dimensions)
         x = _normalized(graph, x) if modules.normalized else x
@@ -183,8 +144,13 @@ def _pool(graph: Graph, encoder: Encoder, hidden: str, mask: str, name: str) -> 
         largest = graph.reduce("ReduceMax", graph.op("Where", kept, hidden, graph.number(-LARGEST_FLOAT)), 1)
         any_kept = graph.reduce("ReduceMax", graph.cast(kept, TensorProto.FLOAT), 1)
         return graph.op("Where", graph.cast(any_kept, TensorProto.BOOL), largest, graph.number(0.0))
+    weights = graph.cast(kept, TensorProto.FLOAT)
+    if name == "weighted-mean":  # by the numbers of tokens, from 1
+        numbers = graph.op("Add", graph.cast(encoder.attention.positions, TensorProto.FLOAT), graph.number(1.0))
+        weights = graph.op("Mul", weights, graph.unsqueeze(numbers, 0, 2))
+        hidden = graph.op("Mul", hidden, weights)
     total = graph.reduce("ReduceSum", graph.op("Where", kept, hidden, graph.number(0.0)), 1)
-    count = graph.reduce("ReduceSum", graph.cast(kept, TensorProto.FLOAT), 1)
+    count = graph.reduce("ReduceSum", weights, 1)
     divisor = graph.op("Max", count, graph.number(1.0))
     return graph.op("Div", total, graph.op("Sqrt", divisor) if name == "mean-sqrt-len" else divisor)
 
@@ -194,11 +160,20 @@ def _normalized(graph: Graph, x: str) -> str:
     return graph.op("Div", x, graph.op("Max", length, graph.number(1e-12)))
 
 
-def _dense(graph: Graph, x: str, folder: Path, name: str) -> str:
+def _weights(folder: Path) -> dict[str, np.ndarray]:
     from safetensors.numpy import load_file
 
-    config = json.loads((folder / "config.json").read_bytes())
-    weights = {key: np.asarray(value, np.float32) for key, value in load_file(folder / "model.safetensors").items()}
+    return {key: np.asarray(value, np.float32) for key, value in load_file(folder / "model.safetensors").items()}
+
+
+def _layer_norm(graph: Graph, x: str, folder: Path, name: str) -> str:
+    weights = _weights(folder)
+    parts = [graph.constant(f"{name}.{part}", weights[f"norm.{part}"]) for part in ("weight", "bias")]
+    return graph.op("LayerNormalization", x, *parts, axis=-1, epsilon=1e-5)  # of torch.nn.LayerNorm
+
+
+def _dense(graph: Graph, x: str, folder: Path, name: str) -> str:
+    config, weights = json.loads((folder / "config.json").read_bytes()), _weights(folder)
     y = graph.linear(x, name, weights["linear.weight"], weights.get("linear.bias"))
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh").rsplit(".", 1)[-1]
     if _ACTIVATIONS[activation]:

@@ -77,15 +77,16 @@ class _Reader:
     def __init__(self, where: str, files: ModelFiles, length: int | None):
         self.where, self.files = where, files
         self.layers = files.config["num_hidden_layers"]
-        scale, longest, terms = files.native.terms() if files.needs_position_terms else (None, None, None)
-        self.scale, self.stored_terms = scale, terms
+        scale, longest, self.stored_terms = files.native.terms() or (None, None, None)
+        self.scale = scale or files.blocks["attention_scale"] or None
         self.tokens = self._tokens(length, longest)
 
     def _tokens(self, length: int | None, longest: int | None) -> int:
         limits = [] if longest is None else [longest]
         table = self._stored_table()
         limits += [] if table is None else [len(table)]
-        limits += [len(self._learned(i)) for i, e in enumerate(self.files.encodings) if e["kind"] == "learned"]
+        first = self.files.blocks["first_row"]
+        limits += [len(self._learned(i)) - first for i, e in enumerate(self.files.encodings) if e["kind"] == "learned"]
         if length is None:
             return min([self.files.config["max_position_embeddings"], *limits])
         if limits and length > min(limits):
@@ -95,24 +96,17 @@ class _Reader:
     def read(self) -> Position:
         position = Position(self.tokens, scale=self.scale, word_scale=self.files.word_scale)
         position.layers = self.files.blocks["layers"]
-        nezha = None
         for i, encoding in enumerate(self.files.encodings):
             kind = encoding["kind"]
             if kind == "learned":
-                position.inputs.append(self._learned(i)[: self.tokens])
+                position.inputs.append(self._learned(i)[: self.files.blocks["first_row"] + self.tokens])
             elif kind == "sinusoidal":
                 position.inputs.append(self.files.native.sinusoids(i, self.tokens))
             elif kind == "rotary":
                 position.rotation = self._rotation(i, encoding)
                 position.rotation.name = f"rotation.{i}" if self.files.blocks["layers"] else "rotation"
                 position.rotations.append(position.rotation)
-            elif kind == "nezha" and self.stored_terms is None:  # which have its table
-                nezha = self.files.native.nezha_table(i)[None], encoding["clip"]
-        if nezha is not None:
-            table = Term("nezha", nezha[0], -nezha[1])
-            position.terms = [{"key_table": table, "value_table": table} for _ in range(self.layers)]
-        else:
-            position.terms = self._terms()
+        position.terms = self._terms()
         for name, term in (item for layer in position.terms for item in layer.items()):
             if name == "gate" and term.array.shape[-1] != 1:
                 names = ", ".join(encoding["type"] for encoding in self.files.encodings)
@@ -127,9 +121,8 @@ class _Reader:
         return f"position_encoding.{part}{tensor}"
 
     def _learned(self, encoding: int) -> np.ndarray:
-        if self.files.config["model_type"] == "bert":
-            return self.files.weight(f"{self.files.prefix}embeddings.position_embeddings.weight")
-        return self.files.weight(self._name(encoding, "weight"))
+        of_model = f"{self.files.prefix}embeddings.position_embeddings.weight"
+        return self.files.weight(of_model if self.files.has(of_model) else self._name(encoding, "weight"))
 
     def _stored_table(self) -> np.ndarray | None:
         """A RoFormer's own table of sines and cosines, where that is not the computed one."""

@@ -20,11 +20,12 @@ class Rotations:
         self._shared: dict[tuple, str] = {}
         shape = graph.op("Shape", ids)
         self.batch = graph.op("Gather", shape, graph.integer(0))
-        # A sequence that is too long is an error of the Gather below. One of all positions would not do: ONNX Runtime
-        # makes a slice of it, which ends with the table.
-        last = graph.op("Sub", graph.op("Gather", shape, graph.integer(1)), graph.integer(1))
-        lengths = graph.constant("lengths", np.arange(1, position.tokens + 1, dtype=np.int64))
-        self.length = graph.op("Gather", lengths, last)
+        # A sequence that is too long is an error of the Gather below, whose table has one row. One of all positions
+        # would not do: ONNX Runtime makes a slice of it, which ends with the table.
+        length = graph.op("Gather", shape, graph.integer(1))
+        last = graph.op("Sub", length, graph.integer(1))
+        beyond = graph.op("Div", last, graph.integer(position.tokens))  # 0 within the limit
+        self.length = graph.op("Add", length, graph.op("Gather", graph.ints(0), beyond))
         self.positions = graph.op("Range", graph.integer(0), self.length, graph.integer(1))
 
     def once(self, key: tuple, compute: Callable[[], str]) -> str:

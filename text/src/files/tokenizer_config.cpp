@@ -309,10 +309,11 @@ RowSettings read_row_settings(const std::string& model_dir) {
       if (value.is_null()) return std::nullopt;
       return side_of(value, "right", "left", "tokenizer_config", path, key);
     };
-    // The class that transformers 5 saves has none unless the file names them.
-    const json inputs = config.value("model_input_names", json());
+    // These classes of transformers 5 have none unless the file names them.
+    const auto without = {"TokenizersBackend", "PreTrainedTokenizerFast", "AlbertTokenizer", "AlbertTokenizerFast"};
+    const json inputs = config.value("model_input_names", json()), type = config.value("tokenizer_class", json());
     settings.token_types = inputs.is_array() ? std::ranges::find(inputs, json("token_type_ids")) != inputs.end()
-                                             : config.value("tokenizer_class", json()) != "TokenizersBackend";
+                                             : std::ranges::find(without, type) == without.end();
     truncation_side = side("truncation_side");
     padding_side = side("padding_side");
   }

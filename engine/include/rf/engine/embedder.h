@@ -89,6 +89,7 @@ struct EmbedderOptions {
   int64_t max_active = 0;               // weights of a sparse vector, the largest; 0: the directory's, else all
   std::optional<std::string> prompt{};  // text before each text
   std::optional<std::string> prompt_name{};  // one of the directory's prompts
+  std::string task{};  // one of the model's (Model::info), which adds its adapter, and its prompt where none is given
   LongTexts long_texts = LongTexts::kTruncate;
   int threads = 1;  // that tokenize (see tokenizing_threads); 0: all
   // Takes warnings, each a line; without it they are dropped.
@@ -114,6 +115,8 @@ struct EmbedderInfo {
   bool normalized = false;                     // vectors have length 1
   std::string prompt;                          // text before each text
   std::map<std::string, std::string> prompts;  // the directory's, by name
+  std::map<std::string, std::string> tasks;    // those that the model has adapters for, and the prompt of each
+  std::string task;                            // the one in use; "": none
   std::optional<std::string> default_prompt_name;
   Similarity similarity = Similarity::kCosine;  // the similarity the vectors were trained for
   bool mean_of_maxima = false;                  // MaxSim is divided by the number of the query's vectors

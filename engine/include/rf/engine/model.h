@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,18 +27,12 @@
 #define RF_ENGINE_API
 #endif
 
-namespace rf::engine {
+namespace rf {
+enum class Head;       // rf/model/config.h
+struct PositionTerms;  // rf/model/position_terms.h
+}  // namespace rf
 
-// The head on the hidden states, named by the suffixes of the classes in transformers.
-enum class Task {
-  kNone,  // ..Model: hidden states
-  kMaskedLm,
-  kCausalLm,
-  kSequenceClassification,
-  kMultipleChoice,
-  kTokenClassification,
-  kQuestionAnswering,
-};
+namespace rf::engine {
 
 struct ModelOptions {
   Precision precision = Precision::kFloat32;
@@ -47,6 +42,7 @@ struct ModelOptions {
   enum class Head { kConfigured, kBare, kMaskedLm } head = Head::kConfigured;
   // Takes warnings, each a line; without it they are dropped.
   std::function<void(const std::string&)> warn{};
+  std::string task{};  // one of ModelInfo::tasks, whose adapter is added to the weights; "": none
 };
 
 // Sequence i is ids[offsets[i]] .. ids[offsets[i + 1] - 1].
@@ -81,14 +77,15 @@ struct ModelInfo {
   // "roformer", "bert", "roformer_v2" or "rf_encoder"; for a rotary decoder, the name in its file
   std::string model_type;
   std::string architecture;  // for example "RoFormerForMaskedLM"
-  Task task = Task::kNone;
+  Head head{};               // that architecture names; 0: none, of which there are no logits
   int64_t vocab_size = 0, hidden_size = 0, layers = 0, heads = 0;
   int64_t type_vocab_size = 0, max_position_embeddings = 0, pad_token_id = 0;
   bool causal = false;
-  bool prefix_lm = false;           // the tokens of type 0 at the start of a sequence see each other
-  std::vector<std::string> labels;  // of classification
-  std::string problem_type;         // "", regression, single_label_classification, multi_label_classification
-  std::vector<int32_t> stop_ids;    // tokens that end a text, if the model's files name them; for rotary decoders
+  bool prefix_lm = false;                    // the tokens of type 0 at the start of a sequence see each other
+  std::vector<std::string> labels;           // of classification
+  std::string problem_type;                  // "", regression, single_label_classification, multi_label_classification
+  std::map<std::string, std::string> tasks;  // those that the model has adapters for, and the prompt of each
+  std::vector<int32_t> stop_ids;  // tokens that end a text, if the model's files name them; for rotary decoders
 };
 
 struct LoadedModel;
@@ -103,6 +100,9 @@ class RF_ENGINE_API Model {
   const ModelInfo& info() const;
   // Throws Error if a sequence of that many tokens (>= 1), at positions from 0 on, is longer than the model supports.
   void check_length(int64_t tokens) const;
+
+  // The constant terms of its position encodings, for exporters; nullptr: none.
+  std::shared_ptr<const PositionTerms> position_terms() const;
 
   // The last hidden states, [ids.size(), hidden_size].
   void hidden(const Tokens& tokens, float* out) const;

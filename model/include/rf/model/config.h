@@ -39,17 +39,18 @@ enum class Family {
 // "roformer", "bert", "roformer_v2": the key "family". A decoder, "decoder", has no such key.
 std::string_view family_name(Family family);
 
-// Heads of spec R-HF-09..13, named by the ends of their transformers classes.
+// Heads of spec R-HF-09..13; kHeads has a row for each.
 enum class Head {
-  kNone,                    // ..Model
-  kMaskedLm,                // ..ForMaskedLM, and ..ForPreTraining without its pooler and its layer of pairs
-  kCausalLm,                // ..ForCausalLM; BertLMHeadModel
-  kSequenceClassification,  // ..ForSequenceClassification
-  kMultipleChoice,          // ..ForMultipleChoice
-  kTokenClassification,     // ..ForTokenClassification
-  kQuestionAnswering,       // ..ForQuestionAnswering
-  kPreTraining,             // ..ForPreTraining: a masked language model with a pooler, for every family, followed by a
-                            // layer of two classes for pairs of sentences
+  kNone,
+  kMaskedLm,
+  kCausalLm,
+  kSequenceClassification,
+  kMultipleChoice,
+  kTokenClassification,
+  kQuestionAnswering,
+  kNextSentence,
+  kPreTraining,  // a masked language model with a pooler, for every family, followed by a layer of two classes for
+                 // pairs of sentences
 };
 
 // "RoFormerForMaskedLM" -> Head::kMaskedLm; also "BertForPreTraining", because readers of a finished model do not use
@@ -71,10 +72,12 @@ struct BlockSpec {
   bool parallel = false;        // with pre_norm: attention and feed-forward network both read the layer's input (GPT-J)
   bool gated = false;           // down(act(gate(x)) * up(x)) (Shazeer 2020, arXiv 2002.05202); else down(act(up(x)))
   bool query_key_norm = false;  // an RMS norm of each query and key before the rotation (Qwen3)
-  bool norm_plus_one = false;   // norms multiply by 1 + weight (Gemma)
-  bool post_norm = false;       // with pre_norm: another norm of each part's result, before the sum (Gemma 2)
-  bool first_attention_norm = true;  // with pre_norm: whether attention of layer 0 has one; ModernBERT's has none
-  double attention_scale = 0;        // of scores; 0: 1 / sqrt(head_dim())
+  bool whole_query_key_norm = false;  // a norm of all queries of a token together, and of all keys (JinaBERT for code)
+  bool norm_plus_one = false;         // norms multiply by 1 + weight (Gemma)
+  bool post_norm = false;             // with pre_norm: another norm of each part's result, before the sum (Gemma 2)
+  bool attention_twice = false;       // without pre_norm: x = norm(x + post_norm(x + attention(x))) (JinaBERT for code)
+  bool first_attention_norm = true;   // with pre_norm: whether attention of layer 0 has one; ModernBERT's has none
+  double attention_scale = 0;         // of scores; 0: 1 / sqrt(head_dim())
   bool qkv_bias = true, output_bias = true, mlp_bias = true;
   bool up_bias = true;            // with mlp_bias: gate and up have biases too, not down alone (GTE)
   bool query_value_bias = false;  // biases of queries and of values, two tensors, where qkv_bias is false (DeBERTa)
@@ -84,6 +87,10 @@ struct BlockSpec {
   // Gate and up are one matrix in the file, in this order.
   enum class FusedGate { kNone, kGateUp, kUpGate } fused_gate = FusedGate::kNone;
   bool shared = false;  // all layers have the weights of the first
+  // A mixture of experts in the layers i with i mod expert_interval = 1: sum_e p_e down_e(act(up_e(x))) + bias over the
+  // `experts_per_token` greatest p = softmax(router(x)) (nomic-embed-text-v2-moe). 0 experts: none.
+  int64_t experts = 0, experts_per_token = 0, expert_interval = 0;
+  bool has_experts(int64_t layer) const { return experts > 0 && layer % expert_interval == 1; }
   bool operator==(const BlockSpec&) const = default;
 };
 BlockSpec block_of(Family family);
@@ -103,6 +110,7 @@ struct HeadSpec {
     kDense,   // classifier.norm(activation(classifier.dense(x))); the last layer is classifier.out_proj
   };
   Before sequence = Before::kPooler, choice = Before::kPooler, token = Before::kNothing, answer = Before::kNothing;
+  Before next_sentence = Before::kPooler;
   bool bare_pooler = true;                    // the bare model has the pooler, which its files may lack
   std::optional<Activation> activation = {};  // of kDense; absent: hidden_act
   bool dense_bias = true, dense_norm = false, last_bias = true;
@@ -118,6 +126,41 @@ struct HeadSpec {
   bool operator==(const HeadSpec&) const = default;
 };
 
+// A head, from which head_stages() and head_outputs() of weights.h follow.
+struct HeadRow {
+  static constexpr int64_t kVocabulary = -1, kLabels = -2;
+  Head head;
+  std::string_view suffix;  // of its classes in transformers
+  enum class Reads {
+    kTokens,    // each token
+    kSequence,  // a vector of each sequence, by classifier_pooling
+    kChoice,    // a vector of each choice
+  } reads = Reads::kTokens;
+  int64_t columns = 0;                           // of its logits, vocab_size or num_labels; 0: none
+  HeadSpec::Before HeadSpec::*before = nullptr;  // what is before the last layer; nullptr: HeadSpec::transform
+  std::string_view last = "";  // the last layer, where `before` is given; after kDense, classifier is .out_proj of it
+  bool dropout = false;        // before the last layer; of kChoice only after other layers
+  bool are_ends = false;       // the columns are two results, start and end
+};
+inline constexpr HeadRow kHeads[] = {
+    {Head::kNone, "Model"},
+    {Head::kMaskedLm, "ForMaskedLM", HeadRow::Reads::kTokens, HeadRow::kVocabulary},
+    {Head::kCausalLm, "ForCausalLM", HeadRow::Reads::kTokens, HeadRow::kVocabulary},
+    {Head::kSequenceClassification, "ForSequenceClassification", HeadRow::Reads::kSequence, HeadRow::kLabels,
+     &HeadSpec::sequence, "classifier", true},
+    {Head::kMultipleChoice, "ForMultipleChoice", HeadRow::Reads::kChoice, 1, &HeadSpec::choice, "classifier", true},
+    {Head::kTokenClassification, "ForTokenClassification", HeadRow::Reads::kTokens, HeadRow::kLabels, &HeadSpec::token,
+     "classifier", true},
+    {Head::kQuestionAnswering, "ForQuestionAnswering", HeadRow::Reads::kTokens, 2, &HeadSpec::answer, "qa_outputs",
+     false, true},
+    {Head::kNextSentence, "ForNextSentencePrediction", HeadRow::Reads::kSequence, 2, &HeadSpec::next_sentence,
+     "cls.seq_relationship"},
+    {Head::kPreTraining, "ForPreTraining", HeadRow::Reads::kTokens, HeadRow::kVocabulary},
+};
+constexpr const HeadRow& row_of(Head head) { return kHeads[static_cast<size_t>(head)]; }
+constexpr bool is_language_model(Head head) { return row_of(head).columns == HeadRow::kVocabulary; }
+constexpr bool reads_tokens(Head head) { return row_of(head).reads == HeadRow::Reads::kTokens; }
+
 // Positions of an encoder of another library without rotation.
 struct PositionSpec {
   bool learned = false;     // a trained vector for each position is added to the embeddings
@@ -127,6 +170,7 @@ struct PositionSpec {
     kNone,
     kBuckets,       // T5's bias by bucket of the distance, of each head, for all layers (arXiv 1910.10683)
     kDisentangled,  // DeBERTa's rows by distance for queries and keys (arXiv 2006.03654)
+    kLinear,        // ALiBi's penalty of each head, in both directions (arXiv 2108.12409)
   } relative = Relative::kNone;
   int64_t rows = 0;                       // of the trained table
   int64_t buckets = 0, max_distance = 0;  // kDisentangled; buckets 0: a row for each distance
@@ -176,6 +220,18 @@ struct DecoderSide {
   int64_t layers = 6, heads = 8, intermediate_size = 2048;
   int64_t eos_token_id = 1, start_token_id = 1;  // start: what the decoder reads before the first token
   bool operator==(const DecoderSide&) const = default;
+};
+
+// Low-rank changes of a file's matrices for each task (LoRA, Hu et al. 2021, arXiv 2106.09685): W + scale B A.
+struct AdapterSpec {
+  struct Adapter {
+    std::string task, prompt;  // prompt: before texts
+    bool operator==(const Adapter&) const = default;
+  };
+  std::vector<Adapter> tasks;  // in the order of the tensors' first dimension
+  int64_t rank = 0;
+  double scale = 1;
+  bool operator==(const AdapterSpec&) const = default;
 };
 
 // A file as it was read; the other members of a ModelConfig say what it means.
@@ -238,6 +294,7 @@ struct ModelConfig {
   PositionSpec positions;                 // in place of the rotations
   int64_t task_vocab_size = 0;            // rows of a table, whose first is added to all embeddings; 0: none
   HeadSpec heads;
+  std::optional<AdapterSpec> adapters;
   std::vector<int32_t> stop_ids;      // tokens that end a text
   std::vector<std::string> problems;  // contradictions between files, one sentence each
 

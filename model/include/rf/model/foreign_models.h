@@ -26,9 +26,8 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
 // load_config(), or the configuration of a decoder.
 ModelConfig load_any_config(const std::string& path);
 
-// Throws Error for a model of another library without a module for training, or an ONNX graph.
+// Throws Error for a model of another library without a module for training.
 void check_has_module(const ModelConfig& config);
-void check_has_graph(const ModelConfig& config);
 
 // The name of a tensor of weight_specs() in a GGUF file; "" if such files do not have it.
 std::string gguf_name(const ModelConfig& config, const std::string& name);

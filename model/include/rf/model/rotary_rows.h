@@ -21,8 +21,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "rf/io/dtype.h"

@@ -9,7 +9,6 @@
 // output layer (Vaswani et al. 2017 section 3.4). Checkpoints that have several of them are refused.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -29,9 +28,9 @@ ModelConfig translation_defaults();
 ModelConfig parse_translation_config(const nlohmann::json& json);
 ModelConfig load_translation_config(const std::string& model_dir);
 
-// The two sides as configurations of a body with its encoding and, of the decoder, causal and cross-attention.
-ModelConfig encoder_side(const ModelConfig& config);
-ModelConfig decoder_side(const ModelConfig& config);
+// A side as the configuration of a body with its encoding and, of the decoder, causal and cross-attention.
+enum class TranslationSide { kEncoder, kDecoder };
+ModelConfig side_of(const ModelConfig& config, TranslationSide side);
 
 inline constexpr const char* kSharedEmbedding = "model.shared.weight";
 inline constexpr const char* kOutputBias = "final_logits_bias";  // [1, V], not trained
@@ -43,7 +42,6 @@ std::vector<WeightSpec> translation_weight_specs(const ModelConfig& config);
 struct BodyName {
   std::string in_body, in_file;
 };
-enum class TranslationSide { kEncoder, kDecoder };
 std::vector<BodyName> body_names(const ModelConfig& config, TranslationSide side);
 
 }  // namespace rf

@@ -42,14 +42,42 @@ struct WeightSpec {
 // stored, and transformers uses only the latter.
 std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head);
 
-// The heads of the model, and what is before the last layer of one of them.
+// How the family of the model builds heads.
 HeadSpec head_spec(const ModelConfig& config);
-HeadSpec::Before before_last(const ModelConfig& config, Head head);
-// The last layer of a classification, classifier or classifier.out_proj, or of answers, qa_outputs; "" for other heads.
-std::string last_layer(const ModelConfig& config, Head head);
 
-// Whether the list includes pooler.dense, the vector of the first token.
+// What a head reads of the hidden states of a sequence: the model's HeadRow::reads.
+enum class HeadReads {
+  kTokens,
+  kFirstToken,
+  kLastToken,   // multiple choice of RoFormer, padding or not (R-HF-12); classification with classifier_pooling last
+  kMean,        // of the tokens that may be attended to
+  kMeanLogits,  // classifier_pooling late: the result is the mean of the logits of tokens
+};
+HeadReads head_reads(const ModelConfig& config, Head head);
+
+// A product of a head, and what follows it.
+struct HeadStage {
+  std::string linear;  // the name of its weights
+  int64_t outputs = 0, inputs = 0;
+  bool bias = true;
+  std::optional<Activation> activation = {};
+  std::string norm = {};  // "": none
+  bool dropout = false;   // of its input, in training
+};
+// From what the head reads to its logits. The first may be the pooler, and the last of a language model the vocabulary.
+std::vector<HeadStage> head_stages(const ModelConfig& config, Head head);
+std::string pooler_name(const ModelConfig& config, Head head);
+// Whether the list includes the pooler, a layer on the first token.
 bool has_pooler(const ModelConfig& config, Head head);
+
+// Results of a forward pass by their names, in order, and their extents: "batch", "choices", "rows" (of
+// all choices), "tokens" or a number.
+struct HeadOutput {
+  std::string name;
+  std::vector<std::string> extents;
+};
+std::vector<HeadOutput> head_outputs(const ModelConfig& config, Head head);
+
 // Whether the list includes encoder.embed_positions.weight: for roformer and roformer_v2.
 bool has_position_table(const ModelConfig& config);
 
@@ -63,8 +91,9 @@ struct InitialValues {
 };
 InitialValues initial_values(const ModelConfig& config, const WeightSpec& spec);
 
-// Prefix of the encoder's tensors in a model with a head: "roformer." or "bert.".
+// Prefix of the encoder's tensors in a model with a head, "roformer." or "bert."; without a head "".
 std::string body_prefix(const ModelConfig& config);
+std::string encoder_prefix(const ModelConfig& config, Head head);
 
 // Prefixes of tensors outside that list: of a position encoding, and of the buffers of linear attention.
 inline constexpr const char* kEncodingPrefix = "position_encoding.";

@@ -101,8 +101,6 @@ class Task {
 
 // Whether a task uses this head.
 bool is_head_of_task(Head head);
-// Whether a head computes logits for tokens instead of rows.
-bool is_of_tokens(Head head);
 // Computes the scores of each example, and the loss of all, from all logits.
 std::vector<Scores> scores_of(const Task& task, std::span<const Example* const> examples, const Logits& logits);
 Loss loss_of(const Task& task, std::span<const Example* const> examples, const Logits& logits, double label_smoothing);

@@ -1,0 +1,41 @@
+// A layer's mixture of experts (BlockSpec): each token reads the experts that its router gives the greatest
+// probabilities. The sum of a token is in the order of the experts, so its bits do not depend on other tokens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "layers.h"
+#include "weights.h"
+
+namespace rf::engine {
+
+class Experts {
+ public:
+  // The memory of a call, kept for the next.
+  struct Memory {
+    std::vector<std::byte> gathered, wide, narrow;
+    std::vector<float> shares, sums, part;  // shares: [tokens, experts], 0 for those that a token does not read
+    std::vector<int64_t> tokens;
+  };
+
+  Experts() = default;
+  // layer: the prefix of its names. largest: as Linear has it.
+  Experts(const Weights& weights, const std::string& layer, const ModelConfig& config, Precision precision,
+          const std::vector<float>& largest);
+  bool empty() const { return ups_.empty(); }
+  // x, y: [tokens, hidden_size]; they may not overlap.
+  void operator()(rf_dtype dtype, int64_t tokens, const void* x, void* y, Memory& memory) const;
+
+ private:
+  void choose(rf_dtype dtype, int64_t tokens, const void* x, Memory& memory) const;
+
+  int64_t per_token_ = 0;
+  Activation activation_ = Activation::kGelu;
+  Linear router_;
+  std::vector<Linear> ups_, downs_;
+  std::vector<float> bias_;
+};
+
+}  // namespace rf::engine
