@@ -1,7 +1,7 @@
 # cmake --install: the libraries without torch, their headers, packages for CMake and pkg-config, and the program with
 # its dictionary. The prefix may be moved. Training stays in the build tree, with the torch that it was built for.
-# Third-party libraries (oneDNN, Arrow) from a Python environment are copied, so the prefix does not depend on the
-# environment; libraries of the system are used in place.
+# Arrow from a Python environment is copied, so the prefix does not depend on the environment; libraries of the system
+# are used in place.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/roformer)
@@ -29,10 +29,8 @@ endfunction()
 set_target_properties(rf_terms PROPERTIES EXPORT_NAME terms)
 set_target_properties(rf_core PROPERTIES EXPORT_NAME core)
 set_target_properties(rf_engine PROPERTIES EXPORT_NAME engine)
-file(RELATIVE_PATH lib_to_private /${CMAKE_INSTALL_LIBDIR} /${private_dir})
-rf_install_rpath(rf_core "\$ORIGIN;\$ORIGIN/${lib_to_private}" "${onednn_bundled}")
-rf_install_rpath(rf_engine "\$ORIGIN" "${onednn_bundled}")
-rf_install_bundled(${onednn_bundled})
+rf_install_rpath(rf_core "\$ORIGIN" "")
+rf_install_rpath(rf_engine "\$ORIGIN" "")
 install(TARGETS rf_terms rf_core rf_engine EXPORT roformer-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -1,7 +1,7 @@
 # Defaults of a build for a wheel (pyproject.toml): no tests, no libraries that the wheel would have to bring, and torch
 # if the Python of the build has a supported version. `-C cmake.define.ROFORMER_TORCH=ON` makes a missing torch an
 # error.
-foreach(name TESTS INSTALL ONEDNN PARQUET WARNINGS_AS_ERRORS)
+foreach(name TESTS INSTALL PARQUET WARNINGS_AS_ERRORS)
   set(ROFORMER_${name} OFF CACHE BOOL "A wheel has none")
 endforeach()
 if(NOT ROFORMER_PYTHON)

@@ -17,7 +17,7 @@ archive=${LIBFUZZER:-$(ls -v /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.f
 # Only the instruction set of this machine; the kernels are tested elsewhere.
 CXXFLAGS="-O1 -g1 -march=native -DHWY_COMPILE_ONLY_STATIC" \
   cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
-  -DROFORMER_WARNINGS_AS_ERRORS=OFF -DROFORMER_SANITIZE=address,undefined -DROFORMER_TORCH=OFF -DROFORMER_ONEDNN=OFF \
+  -DROFORMER_WARNINGS_AS_ERRORS=OFF -DROFORMER_SANITIZE=address,undefined -DROFORMER_TORCH=OFF \
   -DROFORMER_LIBFUZZER="$archive" >/dev/null
 cmake --build build/fuzz --target rf_libfuzzer >&2
 

@@ -24,7 +24,7 @@ build() {  # directory, target, options of CMake
 
 case $check in
   threads)
-    build build/sanitize-threads rf_core_test -DROFORMER_SANITIZE=thread -DROFORMER_TORCH=OFF -DROFORMER_ONEDNN=OFF
+    build build/sanitize-threads rf_core_test -DROFORMER_SANITIZE=thread -DROFORMER_TORCH=OFF
     cmake --build build/sanitize-threads --target rf_engine_test >&2
     export TSAN_OPTIONS="exitcode=66 ${TSAN_OPTIONS:-}"
     build/sanitize-threads/tests/engine_test --gtest_brief=1 --gtest_filter='Schedule.*:RequestQueue.*'

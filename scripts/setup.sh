@@ -71,17 +71,6 @@ else
       cp "$file" "$stamp"
     fi
   done
-  # An optional package, which may not be available.
-  file=requirements-onednn.txt stamp=.venv/.installed-$file
-  if ! cmp -s "$file" "$stamp"; then
-    say "installing $file into .venv"
-    if "$python" -m pip install --quiet --disable-pip-version-check --retries 1 -r "$file" 2>/dev/null; then
-      installed=1
-      cp "$file" "$stamp"
-    else
-      say "it is not available here; linear layers run without it"
-    fi
-  fi
   # `import roformer_cpp` in the environment means the package of this checkout, and `roformer` its program.
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   echo "$PWD/python" >"$site/roformer_cpp.pth"

@@ -181,7 +181,7 @@ def hiding(empty, *folders):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_run_where_the_checkout_is_hidden(prefix, command, tmp_path):
-    """Also without the environment of Python, whose oneDNN and Arrow the program was built with."""
+    """Also without the environment of Python, whose Arrow the program was built with."""
     if command == "tokenize" and not (BUILD / "share" / "roformer" / "dict.txt").exists():
         pytest.skip("NOT TESTED: no dictionary is installed")
     make, options = COMMANDS[command]

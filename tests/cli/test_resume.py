@@ -136,7 +136,7 @@ def test_every_kind_of_checkpoint_can_be_resumed(prepared, whole, all_checkpoint
 
 
 def test_the_platform_is_recorded(prepared, copy):
-    """Another number of threads warns; the product of linear layers is kept where this machine has it."""
+    """Another number of threads, or another product of linear layers, warns."""
     states = list(copy.glob("checkpoint-*/state.json"))
     platform = json.loads(states[0].read_text())["platform"]
     linear = platform["linear"]

@@ -1,5 +1,5 @@
-// The linear layer: every backend on every instruction set against float64 loops, and the promises of the header
-// (strides, empty extents, threads, packed weights, which backend serves a call).
+// The linear layer on every instruction set against float64 loops, and the promises of the header
+// (strides, empty extents, threads, packed weights, what computes a call).
 #include "rf/linear.h"
 
 #include <omp.h>
@@ -14,41 +14,7 @@ namespace {
 
 constexpr rf_dtype kTypes[] = {RF_F32, RF_BF16, RF_F16};
 
-// An instruction set, and the backend where it is not the rule's.
-struct Way {
-  std::string target, backend;
-};
-
-std::vector<Way> ways_in_tiles() {
-  std::vector<Way> all = {{"", ""}};
-  if (rf_linear_set_backend("onednn") == RF_OK) all.push_back({"", "onednn"});
-  rf_linear_set_backend("");
-  for (const std::string& target : instruction_sets()) all.push_back({target, "plain"});
-  return all;
-}
-
-std::vector<Way> ways() {
-  std::vector<Way> all = ways_in_tiles();
-  all.push_back({"ref", ""});
-  return all;
-}
-
-class Linear : public testing::TestWithParam<Way> {
- protected:
-  void SetUp() override {
-    ASSERT_EQ(rf_set_target(GetParam().target.c_str()), RF_OK) << rf_last_error();
-    ASSERT_EQ(rf_linear_set_backend(GetParam().backend.c_str()), RF_OK) << rf_last_error();
-  }
-  void TearDown() override {
-    rf_linear_set_backend("");
-    rf_set_target("");
-    omp_set_num_threads(threads_);
-  }
-
- private:
-  int threads_ = omp_get_max_threads();
-};
-
+class Linear : public TargetTest {};
 class LinearTiles : public Linear {};  // what the loops of the reference have not
 
 TEST_P(Linear, EqualsFloat64) {
@@ -174,26 +140,13 @@ TEST_P(LinearTiles, CallersOnSeveralThreads) {
   expect_right(cases[0], "threads");
 }
 
-std::string name_of_way(const testing::TestParamInfo<Way>& info) {
-  if (info.param.target.empty()) return info.param.backend.empty() ? "Rule" : info.param.backend;
-  return info.param.target;
-}
-
-INSTANTIATE_TEST_SUITE_P(Ways, Linear, testing::ValuesIn(ways()), name_of_way);
-INSTANTIATE_TEST_SUITE_P(Ways, LinearTiles, testing::ValuesIn(ways_in_tiles()), name_of_way);
+INSTANTIATE_TEST_SUITE_P(Targets, Linear, testing::ValuesIn(instruction_sets_and_ref()), name_of_target);
+INSTANTIATE_TEST_SUITE_P(Targets, LinearTiles, testing::ValuesIn(instruction_sets()), name_of_target);
 
 TEST(LinearBackend, FollowsTheRule) {
   EXPECT_STREQ(rf_linear_backend(RF_F64, 100, 8, 8), "ref");
   EXPECT_STREQ(rf_linear_backend(RF_F16, 100, 8, 8), "plain");
   EXPECT_STREQ(rf_linear_backend(RF_F32, 100, 8, 8), "plain");
-  if (rf_linear_set_backend("onednn") == RF_OK) {
-    EXPECT_STREQ(rf_linear_backend(RF_F32, 16, 8, 8), "onednn");
-    EXPECT_STREQ(rf_linear_backend(RF_F32, 15, 8, 8), "plain");
-    EXPECT_STREQ(rf_linear_backend(RF_F16, 16, 8, 8), "plain");
-  }
-  ASSERT_EQ(rf_linear_set_backend("plain"), RF_OK);
-  EXPECT_STREQ(rf_linear_backend(RF_F32, 16, 8, 8), "plain");
-  ASSERT_EQ(rf_linear_set_backend(nullptr), RF_OK);
   ASSERT_EQ(rf_set_target("ref"), RF_OK);
   EXPECT_STREQ(rf_linear_backend(RF_F32, 16, 8, 8), "ref");
   ASSERT_EQ(rf_set_target(""), RF_OK);

@@ -14,13 +14,7 @@ namespace {
 
 constexpr rf_dtype kTypes[] = {RF_F32, RF_BF16, RF_F16};
 
-class PackedLinear : public TargetTest {
- protected:
-  void TearDown() override {
-    rf_linear_set_backend("");
-    TargetTest::TearDown();
-  }
-};
+class PackedLinear : public TargetTest {};
 
 Packed pack(const rf_linear_args& call) {
   rf_linear_packed* made = nullptr;
@@ -71,9 +65,7 @@ TEST_P(PackedLinear, EqualsFloat64) {
 }
 
 TEST_P(PackedLinear, GivesTheBitsOfTheProductThatIsNotPacked) {
-  ASSERT_EQ(rf_linear_set_backend("plain"), RF_OK) << rf_last_error();
   for (const rf_dtype dtype : kTypes) {
-    if (dtype == RF_BF16 && GetParam() == "AVX3_AMX") continue;  // sums of tiles have another order
     // There weights that are not packed are multiplied as floats.
     if (dtype == RF_BF16 && GetParam() == "AVX3" && !core::has_fast_bf16_pairs()) continue;
     LinearLayerCase plain(dtype, 70, 1100, 1100);
@@ -110,19 +102,6 @@ TEST_P(PackedLinear, TheBitsOfARowDependOnNothingElse) {
             << linear.text() << ": rows " << first << " to " << first + count;
       }
     }
-  }
-}
-
-TEST_P(PackedLinear, NoBackendIsChosenByTheNumberOfRows) {
-  if (rf_linear_set_backend("onednn") != RF_OK) GTEST_SKIP() << "no oneDNN for this instruction set";
-  rf_linear_set_backend("");
-  for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
-    const LinearLayerCase linear(dtype, 40, 1100, 130);
-    Layer rule(linear), onednn(linear);
-    rule.forward(0, 40);
-    ASSERT_EQ(rf_linear_set_backend("onednn"), RF_OK) << rf_last_error();
-    EXPECT_EQ(onednn.forward(0, 40).bytes, rule.linear().y.bytes);
-    ASSERT_EQ(rf_linear_set_backend(""), RF_OK);
   }
 }
 

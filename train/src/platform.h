@@ -8,10 +8,10 @@
 
 namespace rf::train {
 
-// The facts of this process, with the product of linear layers that it chooses by default. device: of the run.
+// The facts of this process. device: of the run.
 nlohmann::json fresh_platform(const std::string& device = "cpu");
-// For a run that began on `before`: uses the same product of linear layers if this machine has it, and calls `note` for
-// every fact that still differs. Returns this process's facts and the number of processes.
+// For a run that began on `before`: calls `note` for every fact that differs. Returns this process's facts and the
+// number of processes.
 nlohmann::json resumed_platform(const nlohmann::json& before, int64_t processes,
                                 const std::function<void(const std::string&)>& note, const std::string& device = "cpu");
 

@@ -10,12 +10,12 @@
  *
  * Sums are in float32 for every type of the arrays, and an element is rounded once, when it is written; RF_F64 is
  * computed by plain loops on one thread, as the reference. RF_BF16 is multiplied in bfloat16 by AMX, by AVX512_BF16 on
- * AMD, and by AVX512_BF16 on Intel for packed weights and "onednn" only, since Intel's instruction is slower than float
+ * AMD, and by AVX512_BF16 on Intel without AMX for packed weights only, since Intel's instruction is slower than float
  * products; these products treat operands below 2^-126 in magnitude as zero.
  *
  * Determinism: an element of y, dx or dW is one sum over its terms in order, divided only by the shape and computed by
  * one thread, so it has the same bits for any number of threads; db is summed in chunks of 256 rows, then over the
- * chunks in order. Backends differ in their last bits.
+ * chunks in order.
  *
  * Packed weights use one product for any number of rows, so a row of y has the same bits whatever the other rows of the
  * call. A call allocates nothing once each of its threads has work space from an earlier call.
@@ -70,8 +70,8 @@ typedef struct rf_linear_grads {
 RF_API rf_status rf_linear_forward(const rf_linear_args* args);
 RF_API rf_status rf_linear_backward(const rf_linear_args* args, const rf_linear_grads* grads);
 
-/* Packs weight [out, in] and keeps no reference to it. A packed weight becomes invalid when rf_set_target or
- * rf_linear_set_backend changes the element format; later calls with it are refused. */
+/* Packs weight [out, in] and keeps no reference to it. A packed weight becomes invalid when rf_set_target changes
+ * the element format; later calls with it are refused. */
 RF_API rf_status rf_linear_pack(rf_dtype dtype, int64_t in, int64_t out, const void* weight, int64_t weight_stride,
                                 rf_linear_packed** packed);
 RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allowed */
@@ -99,21 +99,10 @@ RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allow
 RF_API rf_status rf_linear_pack_int8(int64_t in, int64_t out, const float* weight, int64_t weight_stride,
                                      const float* input_scales, rf_linear_packed** packed);
 
-/* The backend that computes a layer of this type and shape, forward and backward, with weights that are not packed
- * (packed weights use "plain", for RF_BF16 in AMX tiles if rf_target() is AVX3_AMX):
- *
- *   "ref"     the float64 loops: RF_F64, or RF_KERNEL=ref
- *   "onednn"  oneDNN, for RF_BF16 on a CPU with AMX and for rows >= 16, if the build found oneDNN and the instruction
- *             set in use is AVX-512
- *   "plain"   the product of this library, everything else, and every weight packed as int8
- *
- * Returns "" and sets rf_last_error() for an invalid type or extent. */
+/* What computes a layer of this type and shape: "ref", the float64 loops, for RF_F64 and with RF_KERNEL=ref; else
+ * "plain", whose products of RF_BF16 are in AMX tiles if rf_target() is AVX3_AMX. Returns "" and sets rf_last_error()
+ * for an invalid type or extent. */
 RF_API const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);
-
-/* "plain" disables oneDNN; "onednn" uses it for RF_F32 and, with AVX512_BF16, RF_BF16 of 16 rows and more, and is
- * refused if it cannot run; "" or NULL: the rule above. For tests, and to continue a run with its original backend;
- * packed weights are not affected. Do not call it while layers run on other threads. */
-RF_API rf_status rf_linear_set_backend(const char* name);
 
 #ifdef __cplusplus
 }

@@ -75,7 +75,7 @@ void pack_blocks(const Gemm& gemm, const PackedBlocks& packed, uint32_t* to) {
 // packed for one call, products also add the zeros behind the depth, which can turn a sum of -0 into 0.
 bool reads_rows_in_place(const Gemm& gemm) {
   const int64_t unit_depth = gemm.depth_of_unit();
-  return gemm.backend != GemmBackend::kOnednn && gemm.a.contiguous == GemmOperand::Contiguous::kDepth &&
+  return gemm.a.contiguous == GemmOperand::Contiguous::kDepth &&
          gemm.a.dtype == (gemm.unit == Unit::kFloat ? RF_F32 : RF_BF16) && gemm.depth % unit_depth == 0 &&
          gemm.a.stride % unit_depth == 0 && reinterpret_cast<uintptr_t>(gemm.a.data) % sizeof(uint32_t) == 0 &&
          (gemm.packed_b != nullptr || gemm.depth % (kUnitStep * unit_depth) == 0);
@@ -91,8 +91,7 @@ Division divide(const Gemm& gemm, int64_t blocks) {
   Division cut = {};
   cut.in_place = reads_rows_in_place(gemm);
   cut.tiles = (gemm.rows + kTileRows - 1) / kTileRows;
-  // Tiles of nearly equal size; oneDNN's are whole except the last.
-  cut.tile_rows = gemm.backend == GemmBackend::kOnednn ? kTileRows : (gemm.rows + cut.tiles - 1) / cut.tiles;
+  cut.tile_rows = (gemm.rows + cut.tiles - 1) / cut.tiles;  // of nearly equal size
   cut.run = kRunBlocks;
   const auto tasks = [&] { return cut.tiles * ((blocks + cut.run - 1) / cut.run); };
   // Another copy of A costs less than a waiting thread.
@@ -133,8 +132,6 @@ void set_tile(const Gemm& gemm, const Task& task, const TaskSpace& space, int64_
   }
   const int64_t units = gemm.units_of(chunk);
   pack_tile(gemm, task.row, task.rows, chunk, space.tile, space.staging);
-  if (gemm.backend == GemmBackend::kOnednn)
-    std::fill(space.tile + task.rows * units, space.tile + kTileRows * units, 0);
   product.a = space.tile;
   product.a_row = units;
 }
@@ -182,7 +179,7 @@ void multiply_chunk(const Gemm& gemm, const PackedBlocks& packed, const Task& ta
   const bool is_last = chunk + 1 == gemm.chunks();
   TileProduct product;
   product.unit = gemm.unit;
-  product.amx = gemm.backend == GemmBackend::kAmx;
+  product.amx = gemm.amx;
   product.rows = task.rows;
   product.block_units = gemm.units_of(chunk);
   product.units = gemm.packed_b == nullptr ? product.block_units : gemm.depth_units_of(chunk);
@@ -197,7 +194,7 @@ void multiply_chunk(const Gemm& gemm, const PackedBlocks& packed, const Task& ta
                                                       : block_at(chunk + 1, task.first);
     product.asked = product.b == space.ahead;
     space.ahead = product.ahead.data;
-    gemm.backend == GemmBackend::kOnednn ? multiply_tile_onednn(product) : multiply_tile(product);
+    multiply_tile(product);
     if (is_last) finish_panel(gemm, task, space, block);
   }
 }

@@ -6,11 +6,9 @@
 // is copied once for all tiles to blocks of 64 columns, [chunk][block][t][64]. A of a tile is copied, chunk of the
 // depth by chunk, to [row][t]; rows that are already units are read in place. A unit of either is 32 bits: a float, or
 // two neighbours along the depth as bfloat16 (the even one in the lower half). Sums are floats. An element of C is
-// summed in order of t in one thread: no bit depends on the number of threads, nor, within a backend of this library,
-// on the other rows.
+// summed in order of t in one thread: no bit depends on the number of threads, nor on the other rows.
 //
-// Only the product of a tile of A with blocks of B has backends, which share everything else: Highway's and the AMX
-// tiles of attention (gemm_kernel.cpp), and oneDNN's (gemm_onednn.cpp).
+// The product of a tile of A with blocks of B is Highway's, or that of attention's AMX tiles (gemm_kernel.cpp).
 #pragma once
 
 #include <algorithm>
@@ -29,7 +27,6 @@ inline constexpr int64_t kRunBlocks = 16;    // at most this many form a task
 inline constexpr int64_t kTileUnits = kTileRows * kChunkUnits;  // of a tile of A, or of a block of B
 
 enum class Unit { kFloat, kBf16Pair };
-enum class GemmBackend { kPlain, kAmx, kOnednn };  // kAmx: of pairs
 
 // Lines are rows of A or columns of B. Neighbours in memory are the elements of one line, along the depth, or the
 // elements at one t of neighbouring lines.
@@ -42,7 +39,7 @@ struct GemmOperand {
 
 struct Gemm {
   Unit unit = Unit::kFloat;
-  GemmBackend backend = GemmBackend::kPlain;
+  bool amx = false;  // pairs are multiplied in AMX tiles
   int64_t rows = 0, columns = 0, depth = 0;
   GemmOperand a, b;
   const uint32_t* packed_b = nullptr;  // all of B, or nullptr

@@ -255,14 +255,6 @@ void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64
 
 bool multiplies_bf16_pairs() { return RF_HAVE_BF16_INSTRUCTION && has_bf16_instruction(); }
 
-bool is_avx512() {
-#if HWY_ARCH_X86
-  return HWY_TARGET <= HWY_AVX3;
-#else
-  return false;
-#endif
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace rf::core
 HWY_AFTER_NAMESPACE();
@@ -276,7 +268,6 @@ HWY_EXPORT(multiply_tile);
 HWY_EXPORT(finish_tile);
 HWY_EXPORT(sum_rows);
 HWY_EXPORT(multiplies_bf16_pairs);
-HWY_EXPORT(is_avx512);
 
 void pack_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t chunk, uint32_t* to, uint32_t* space) {
   HWY_DYNAMIC_DISPATCH(pack_tile)(gemm, row, rows, chunk, to, space);
@@ -299,8 +290,6 @@ void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64
 }
 
 bool multiplies_bf16_pairs() { return HWY_DYNAMIC_DISPATCH(multiplies_bf16_pairs)(); }
-
-bool is_avx512() { return HWY_DYNAMIC_DISPATCH(is_avx512)(); }
 
 }  // namespace rf::core
 #endif

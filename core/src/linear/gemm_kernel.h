@@ -39,14 +39,7 @@ void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, in
 void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64_t column, int64_t columns,
               float* sums);
 
-// Properties of the instruction set in use.
+// Whether the instruction set in use does.
 bool multiplies_bf16_pairs();
-bool is_avx512();
-
-// Tiles by oneDNN, from gemm_onednn.cpp, or without the library from gemm_no_onednn.cpp.
-// Whether the build includes oneDNN and oneDNN has kernels for this machine.
-bool has_onednn(Unit unit);
-// Like multiply_tile, but a and c must hold kTileRows consecutive rows, and units must equal block_units.
-void multiply_tile_onednn(const TileProduct& product);
 
 }  // namespace rf::core

@@ -1,7 +1,6 @@
-// C interface of the linear layer (rf/linear.h): its rules, the choice of a backend, and the three products.
+// C interface of the linear layer (rf/linear.h): its rules and the three products.
 #include "rf/linear.h"
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -105,42 +104,19 @@ void check_backward(const rf_linear_args& args, const rf_linear_grads& grads) {
   check_vector(args, grads.bias, "grads.bias");
 }
 
-enum class Choice { kRule, kPlain, kOnednn };
-std::atomic<Choice> choice = Choice::kRule;
-
-bool onednn_can(rf_dtype dtype) {
-  if (!is_avx512()) return false;
-  return dtype == RF_F32 ? has_onednn(Unit::kFloat)
-                         : dtype == RF_BF16 && multiplies_bf16_pairs() && has_onednn(Unit::kBf16Pair);
-}
-
 bool is_reference(rf_dtype dtype) { return dtype == RF_F64 || use_reference(); }
-
-GemmBackend backend_of(rf_dtype dtype, int64_t rows) {
-  // Fewer rows do not fill a tile of oneDNN's kernels; tiles of the plain product may have any number of rows.
-  constexpr int64_t kMinRows = 16;
-  const bool wanted = choice == Choice::kOnednn || (choice == Choice::kRule && dtype == RF_BF16 && has_amx_bf16());
-  return wanted && rows >= kMinRows && onednn_can(dtype) ? GemmBackend::kOnednn : GemmBackend::kPlain;
-}
-
-// For any number of rows, so that the bits of a row do not depend on that number.
-GemmBackend backend_of_packed(Unit unit) {
-  return unit == Unit::kBf16Pair && use_amx() ? GemmBackend::kAmx : GemmBackend::kPlain;
-}
 
 Unit unit_of(rf_dtype dtype, bool pairs) { return dtype == RF_BF16 && pairs ? Unit::kBf16Pair : Unit::kFloat; }
 
-// The same for all backends, so that packed weights serve any number of rows. Pairs keep them small where floats would
-// be faster.
+// Pairs keep packed weights small where floats would be faster.
 Unit packed_unit_of(rf_dtype dtype) { return unit_of(dtype, multiplies_bf16_pairs()); }
 
 using Contiguous = GemmOperand::Contiguous;
 
 Gemm product_of(const rf_linear_args& args, int64_t rows, int64_t columns, int64_t depth) {
   Gemm gemm;
-  gemm.backend = backend_of(args.dtype, args.rows);
-  gemm.unit =
-      unit_of(args.dtype, multiplies_bf16_pairs() && (has_fast_bf16_pairs() || gemm.backend == GemmBackend::kOnednn));
+  gemm.unit = unit_of(args.dtype, multiplies_bf16_pairs() && has_fast_bf16_pairs());
+  gemm.amx = use_amx();
   gemm.rows = rows;
   gemm.columns = columns;
   gemm.depth = depth;
@@ -187,7 +163,6 @@ void forward(const rf_linear_args& args) {
   if (args.packed != nullptr) {
     gemm.packed_b = args.packed->units.get();
     gemm.unit = args.packed->unit;
-    gemm.backend = backend_of_packed(gemm.unit);
   }
   gemm.c_dtype = args.dtype;
   gemm.c = args.y;
@@ -261,14 +236,6 @@ std::unique_ptr<rf_linear_packed> pack_int8_weight(int64_t in, int64_t out, cons
   return packed;
 }
 
-void set_backend(const std::string& name) {
-  require(name.empty() || name == "plain" || name == "onednn", kWhere, "backend must be plain, onednn or empty, got ",
-          name);
-  require(name != "onednn" || onednn_can(RF_F32), kWhere,
-          "backend must be plain or empty unless AVX-512 is in use and oneDNN in the build, got ", name);
-  choice = name == "plain" ? Choice::kPlain : name == "onednn" ? Choice::kOnednn : Choice::kRule;
-}
-
 }  // namespace
 }  // namespace rf::core
 
@@ -304,13 +271,7 @@ extern "C" const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t i
   const char* name = "";
   rf::core::guarded("linear", [&] {
     rf::core::check_shape(dtype, rows, in, out);
-    name = rf::core::is_reference(dtype)                                         ? "ref"
-           : rf::core::backend_of(dtype, rows) == rf::core::GemmBackend::kOnednn ? "onednn"
-                                                                                 : "plain";
+    name = rf::core::is_reference(dtype) ? "ref" : "plain";
   });
   return name;
-}
-
-extern "C" rf_status rf_linear_set_backend(const char* name) {
-  return rf::core::guarded("linear", [&] { rf::core::set_backend(name == nullptr ? "" : name); });
 }
