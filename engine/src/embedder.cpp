@@ -54,11 +54,8 @@ void check(const EmbedderOptions& options) {
   if (options.threads < 0) fail<ArgumentError>(kEmbedderWhere, "threads must be at least 0, got {}", options.threads);
 }
 
-void normalize(float* x, int64_t count) {
-  double sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * x[i];
-  const double scale = 1 / std::max(std::sqrt(sum), 1e-12);
-  for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(x[i] * scale);
+std::span<float> row(float* rows, int64_t i, int64_t columns) {
+  return {rows + i * columns, static_cast<size_t>(columns)};
 }
 
 void hash_text(XXH3_state_t& state, std::string_view text) {
@@ -122,6 +119,26 @@ std::optional<std::string> prompt_name_of(const Prompts& prompts, TextRole role)
 std::string name_of_text(const TokenizedTexts& tokens, int64_t sequence, std::span<const std::string_view> texts) {
   const auto index = std::ranges::find(tokens.sequence_of_text, sequence) - tokens.sequence_of_text.begin();
   return fmt::format("text {}, {},", index, io::printable(texts[static_cast<size_t>(index)]));
+}
+
+void normalize(std::span<float> vector) {
+  double sum = 0;
+  for (const float x : vector) sum += static_cast<double>(x) * x;
+  const double scale = 1 / std::max(std::sqrt(sum), 1e-12);
+  for (float& x : vector) x = static_cast<float>(x * scale);
+}
+
+TokenVectors vectors_of_texts(const TokenizedTexts& tokens, std::span<const float> rows, int64_t dimensions) {
+  TokenVectors out;
+  for (const int64_t sequence : tokens.sequence_of_text) {
+    for (int64_t t = tokens.offsets[sequence]; t < tokens.offsets[sequence + 1]; ++t) {
+      if (tokens.pooled[static_cast<size_t>(t)] == 0) continue;
+      const auto row = rows.subspan(static_cast<size_t>(t * dimensions), static_cast<size_t>(dimensions));
+      out.rows.insert(out.rows.end(), row.begin(), row.end());
+    }
+    out.offsets.push_back(std::ssize(out.rows) / dimensions);
+  }
+  return out;
 }
 
 struct Embedder::Impl {
@@ -308,13 +325,13 @@ struct Embedder::Impl {
       } else if (step.kind == SentenceStep::Kind::kLayerNorm) {
         step.norm(RF_F32, count, x, nullptr, x);
       } else {
-        for (int64_t i = 0; i < count; ++i) normalize(x + i * columns, columns);
+        for (int64_t i = 0; i < count; ++i) normalize(row(x, i, columns));
       }
     }
     const bool is_cut = info.dimensions < columns;
     for (int64_t i = 0; !in_place && i < count; ++i) {
       std::copy_n(vectors.data() + i * columns, info.dimensions, out + i * info.dimensions);
-      if (is_cut && info.normalized) normalize(out + i * info.dimensions, info.dimensions);
+      if (is_cut && info.normalized) normalize(row(out, i, info.dimensions));
     }
   }
 
@@ -352,6 +369,14 @@ const EmbedderInfo& Embedder::info() const { return impl_->info; }
 const Model& Embedder::model() const {
   if (!impl_->model) fail(kEmbedderWhere, "hidden states need a transformer, got a model that is a table");
   return *impl_->model;
+}
+
+const text::Tokenizer& Embedder::tokenizer() const { return impl_->rows.tokenizer(); }
+
+std::vector<float> Embedder::shorten(std::span<const float> vector, int64_t dimensions) const {
+  std::vector<float> first(vector.begin(), vector.begin() + dimensions);
+  if (dimensions < std::ssize(vector) && impl_->info.normalized) normalize(first);
+  return first;
 }
 
 const std::string& Embedder::token(int64_t index) const { return impl_->rows.tokenizer().vocabulary().token(index); }
@@ -415,9 +440,8 @@ TokenVectors Embedder::embed_tokens(std::span<const std::string_view> texts, con
                                     std::optional<TextRole> role) const {
   if (impl_->info.vectors != VectorKind::kTokens)
     fail<ArgumentError>(kEmbedderWhere, "vectors of tokens need VectorKind::kTokens, got another kind");
-  const auto dimensions = static_cast<size_t>(impl_->info.dimensions);
   const TokenizedTexts tokens = tokenize(texts, prompt, role);
-  std::vector<float> rows(tokens.ids.size() * dimensions);
+  std::vector<float> rows(tokens.ids.size() * static_cast<size_t>(impl_->info.dimensions));
   embed(tokens.tokens(), rows.data());
   const auto name = [&](int64_t token) {
     const auto sequence = std::ranges::upper_bound(tokens.offsets, token) - tokens.offsets.begin() - 1;
@@ -425,16 +449,7 @@ TokenVectors Embedder::embed_tokens(std::span<const std::string_view> texts, con
   };
   io::check_finite(
       rows, impl_->info.dimensions, [](int64_t) { return kEmbedderWhere; }, name);
-  TokenVectors out;
-  for (const int64_t sequence : tokens.sequence_of_text) {
-    for (int64_t t = tokens.offsets[sequence]; t < tokens.offsets[sequence + 1]; ++t) {
-      if (tokens.pooled[static_cast<size_t>(t)] == 0) continue;
-      const auto row = std::span(rows).subspan(static_cast<size_t>(t) * dimensions, dimensions);
-      out.rows.insert(out.rows.end(), row.begin(), row.end());
-    }
-    out.offsets.push_back(static_cast<int64_t>(out.rows.size() / dimensions));
-  }
-  return out;
+  return vectors_of_texts(tokens, rows, impl_->info.dimensions);
 }
 
 void Embedder::embed(std::span<const std::string_view> texts, float* out,

@@ -25,6 +25,9 @@
 namespace rf::io {
 class StrictObject;
 }
+namespace rf::text {
+class Tokenizer;
+}
 
 namespace rf::engine {
 
@@ -39,6 +42,9 @@ enum class Similarity {
 
 // The similarity of vectors of equal size, in float64. The cosine of a vector of zeros is 0.
 RF_ENGINE_API double similarity(Similarity function, std::span<const float> a, std::span<const float> b);
+
+// Divides a vector by its Euclidean length, at least 1e-12.
+RF_ENGINE_API void normalize(std::span<float> vector);
 
 // Prompts of sentence-transformers: texts that are put before others, by name.
 struct Prompts {
@@ -153,6 +159,10 @@ struct TokenVectors {
   std::vector<int64_t> offsets{0};  // text i has the rows offsets[i] .. offsets[i + 1] - 1
 };
 
+// rows: the vectors of all tokens, [tokens.ids.size(), dimensions]; those of tokens that are left out do not come back.
+RF_ENGINE_API TokenVectors vectors_of_texts(const TokenizedTexts& tokens, std::span<const float> rows,
+                                            int64_t dimensions);
+
 // MaxSim (ColBERT, arXiv:2004.12832): for each vector of the query its largest product with a vector of the document,
 // summed in float64. A document without vectors comes after all others, as in sentence-transformers: -1e9.
 RF_ENGINE_API double max_similarity(std::span<const float> query, std::span<const float> document, int64_t dimensions);
@@ -166,6 +176,9 @@ class RF_ENGINE_API Embedder {
 
   const EmbedderInfo& info() const;
   const Model& model() const;  // the encoder; throws Error for a model without one
+  const text::Tokenizer& tokenizer() const;
+  // A vector's first elements, as with EmbedderOptions::dimensions: normalised again where vectors are.
+  std::vector<float> shorten(std::span<const float> vector, int64_t dimensions) const;
   // The token of an index of sparse vectors. Throws Error out of range.
   const std::string& token(int64_t index) const;
   // A hash of the content of all files that the vectors depend on.

@@ -1,0 +1,237 @@
+"""roformer serve as operators and bad clients meet it: keys, limits, clients that leave, bytes that are not HTTP, and
+the end at a signal."""
+
+import http.client
+import json
+import signal
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from cli_support import refused
+from roformer_cpp import SentenceTransformer
+from sentence_model import TEXTS, save_encoder, save_modules
+from server_case import serving
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "letters"
+    folder.mkdir()
+    save_encoder(folder)
+    save_modules(folder, normalize=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(model):
+    with serving("--model", model, "--max-body", 5000) as server:
+        yield server
+
+
+def send(server, data, wait=5):
+    """What the server sends for these bytes until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=wait) as connection:
+        connection.sendall(data)
+        got = b""
+        while part := connection.recv(65536):
+            got += part
+        return got.decode()
+
+
+def request(body, *fields, path="/embed"):
+    lines = [f"POST {path} HTTP/1.1", "Host: a", *fields]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+def test_keys(model, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("first\r\n\nsecond key\n")
+    with serving("--model", model, "--api-key-file", keys) as server:
+        for sent, status in (
+            (None, 401),
+            ("first", 200),
+            ("second key", 200),
+            ("firs", 401),
+            ("first ", 200),
+            ("", 401),
+        ):
+            headers = {} if sent is None else {"Authorization": "Bearer " + sent}
+            assert server.call("POST", "/embed", {"inputs": "a"}, headers=headers)[0] == status, sent
+        assert server.call("GET", "/health")[0] == 200 and server.call("GET", "/v1/models")[0] == 401
+    keys.write_text("\n")
+    assert "must have a key" in refused("serve", "--model", model, "--api-key-file", keys)
+    assert "no such file" in refused("serve", "--model", model, "--api-key-file", tmp_path / "none")
+
+
+def test_refused_options(model, tmp_path, server):
+    assert "IP address" in refused("serve", "--model", model, "--host", "example.org")
+    assert "different names" in refused("serve", "--model", model, model)
+    assert "must be able to listen" in refused("serve", "--model", model, "--port", server.port)
+    (tmp_path / "file").write_text("")
+    assert "must not exist" in refused("serve", "--model", model, "--unix-socket", tmp_path / "file")
+    refused("serve", "--model", tmp_path / "none")
+
+
+def test_unix_socket(model, tmp_path):
+    path = tmp_path / "socket"
+    for _ in range(2):  # the second finds the file that a killed server leaves
+        with serving("--model", model, "--unix-socket", path) as server:
+            assert server.url == f"unix:{path}"
+            connection = http.client.HTTPConnection("a")
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.connect(str(path))
+            connection.request("GET", "/health")
+            assert connection.getresponse().status == 200
+            assert "another server" in refused("serve", "--model", model, "--unix-socket", path)
+            server.process.kill()
+            server.process.wait()
+            server.process.returncode = 0
+    assert path.exists()
+
+
+def test_limits(server):
+    status, result = server.call("POST", "/embed", {"inputs": "a" * 5000})
+    assert status == 413 and "at most 5000 bytes" in result["error"]["message"]
+    status, result = server.call("GET", "/health", headers={"X": "a" * 20000})
+    assert status == 431
+    status, result = server.call("POST", "/embed", {"inputs": "a"}, headers={"Content-Encoding": "gzip"})
+    assert status == 415
+    assert server.post("/embed", {"inputs": "a"})
+
+
+def test_cors_and_trace(model):
+    with serving("--model", model, "--cors-origin", "https://a.example") as server:
+        server.call("GET", "/health", headers={"Origin": "https://a.example", "traceparent": "00-ab-cd-01"})
+        assert server.headers["Access-Control-Allow-Origin"] == "https://a.example"
+        assert server.headers["traceparent"] == "00-ab-cd-01"
+        server.call("GET", "/health", headers={"Origin": "https://b.example"})
+        assert "Access-Control-Allow-Origin" not in server.headers
+    lines = [json.loads(line) for line in server.log.splitlines()]
+    assert lines[0]["path"] == "/health" and lines[0]["status"] == 200 and lines[0]["traceparent"] == "00-ab-cd-01"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /health\r\n\r\n",
+        b"POST /embed HTTP/1.1\r\nHost a\r\n\r\n",
+        request(b"{}", "Content-Length: 2", "Content-Length: 3"),
+        request(b"{}", "Content-Length: -1"),
+        request(b"{}", "Content-Length: 99999999999999999999999"),
+        request(b"2\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding: chunked", "Content-Length: 2"),
+        request(b"ffffffffffffffff1\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding: chunked"),
+        request(b"-2\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding: chunked"),
+        b"POST /embed HTTP/1.1\nHost: a\nContent-Length: 2\n\n{}",
+        b"GET /health HTTP/1.1\r\nHost: a\r\n b: c\r\nA\x00: b\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_not_http(server, data):
+    got = send(server, data)
+    assert got.startswith("HTTP/1.1 4") and got.count("HTTP/1.1 4") == 1, got
+    assert server.post("/embed", {"inputs": "a"})
+
+
+def test_texts_that_are_not_utf8(server):
+    got = send(server, request(b'{"inputs": "\xff\xfe"}', "Content-Length: 16", "Connection: close"))
+    assert got.startswith("HTTP/1.1 400")
+
+
+def test_pipelined_requests(server):
+    one = request(b'{"inputs": "a"}', "Content-Length: 15")
+    got = send(server, one + one + request(b'{"inputs": "b"}', "Content-Length: 15", "Connection: close"))
+    assert got.count("HTTP/1.1 200") == 3
+
+
+def test_many_clients(server, model):
+    """Each gets its own vectors, whatever others ask."""
+    texts = [f"{a} {b}" for a in "abcdef" for b in ("cat", "dog", "word and word")]
+    expected = SentenceTransformer(model).encode(texts)
+    wrong = []
+
+    def client(start):
+        connection = server.connect()
+        for i in range(start, start + 40):
+            k = i % len(texts)
+            connection.request("POST", "/embed", json.dumps({"inputs": [texts[k]] * (1 + i % 3)}))
+            rows = json.loads(connection.getresponse().read())
+            if not all(np.array_equal(np.array(row, np.float32), expected[k]) for row in rows):
+                wrong.append(texts[k])
+
+    threads = [threading.Thread(target=client, args=(7 * i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_client_that_leaves_frees_its_place(model):
+    with serving("--model", model, "--max-queued-tokens", 1000000, "--batch-tokens", 24) as server:
+        body = json.dumps(
+            {
+                "inputs": [
+                    f"{a}{b}{c}{d}"
+                    for a in "abcdefghij"
+                    for b in "abcdefghij"
+                    for c in "abcdefghij"
+                    for d in "abcdefghij"
+                ]
+            }
+        )
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            connection.sendall(request(body.encode(), f"Content-Length: {len(body)}"))
+            while "active_requests 2" not in server.call("GET", "/metrics")[1]:
+                time.sleep(0.01)
+        end = time.monotonic() + 20
+        while 'route="/embed",status="499"} 1' not in server.call("GET", "/metrics")[1]:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_a_full_queue(model):
+    texts = [f"{a}{b}{c}" for a in "abcdefghij" for b in "abcdefghij" for c in "abcdefghij"] * 20
+    with serving("--model", model, "--max-queued-tokens", 10, "--batch-tokens", 24) as server:
+        statuses = []
+
+        def client():
+            statuses.append((server.call("POST", "/embed", {"inputs": texts})[0], server.headers["Retry-After"]))
+
+        threads = [threading.Thread(target=client) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {status for status, _ in statuses} == {200, 429}
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_the_end_loses_no_request(model, sent):
+    """Requests that have arrived are answered; a connection that waits is closed."""
+    texts = [f"{a}{b}{c}" for a in "abcdefghij" for b in "abcdefghij" for c in "abcdefghij"]
+    with serving("--model", model) as server:
+        idle = server.connect()
+        idle.request("GET", "/health")
+        idle.getresponse().read()
+        busy = [server.connect() for _ in range(4)]
+        for connection in busy:
+            connection.request("POST", "/embed", json.dumps({"inputs": texts}))
+        server.process.send_signal(sent)
+        for connection in busy:
+            response = connection.getresponse()
+            assert response.status == 200 and len(json.loads(response.read())) == len(texts)
+        assert server.process.wait(timeout=20) == 0
+
+
+def test_silent_clients_do_not_hold_others(server):
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+    for connection in silent[::2]:
+        connection.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Le")
+    assert server.post("/embed", {"inputs": TEXTS})
+    for connection in silent:
+        connection.close()
