@@ -36,6 +36,10 @@ std::function<int()> configure_serve(CLI::App& app, const Common& common) {
   app.add_option("--unix-socket", options->unix_socket, "Path of a Unix socket to listen on, instead of a port");
   add_precision(app, options->precision);
   app.add_option("--api-key-file", options->api_key_file, "File with the keys that clients may send, one per line");
+  CLI::Option* const certificate =
+      app.add_option("--tls-cert", options->certificate, "PEM file of the certificate: HTTPS");
+  CLI::Option* const key = app.add_option("--tls-key", options->key, "PEM file of its key")->needs(certificate);
+  certificate->needs(key);
   app.add_option("--cors-origin", options->origins, "Origins whose pages may call, or *");
   add_default(app, "--max-body", options->max_body_bytes, "Bytes of a request's body")->check(integer_within(1));
   add_default(app, "--max-queued-tokens", options->max_queued_tokens,
@@ -45,7 +49,7 @@ std::function<int()> configure_serve(CLI::App& app, const Common& common) {
                  "Tokens that are computed together; default: as many as take 10 ms")
       ->check(integer_within(1));
   app.add_flag_callback(
-      "--quiet", [options] { options->log = nullptr; }, "No line of JSON on stderr for each request");
+      "--quiet", [options] { options->log_requests = false; }, "No line of JSON on stderr for each request");
   options->log = say;
   return [options, models, &common] {
     for (const std::string& each : *models) {

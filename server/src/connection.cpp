@@ -14,6 +14,7 @@
 #include <boost/beast/version.hpp>
 #include <cerrno>
 #include <chrono>
+#include <type_traits>
 
 #include "rf/io/json_field.h"
 
@@ -27,10 +28,10 @@ using Parser = http::request_parser<http::string_body>;
 constexpr uint32_t kMostHeaderBytes = 16 * 1024;
 
 // Ends when the client has closed the connection.
-asio::awaitable<void> until_closed(Stream& stream) {
+asio::awaitable<void> until_closed(Stream::socket_type& client) {
   constexpr auto kInterval = std::chrono::milliseconds(50);
   asio::steady_timer timer(co_await asio::this_coro::executor);
-  const int socket = stream.socket().native_handle();
+  const int socket = client.native_handle();
   for (;;) {
     timer.expires_after(kInterval);
     co_await timer.async_wait(asio::use_awaitable);
@@ -67,19 +68,29 @@ std::optional<Reply> refusal_of(const boost::system::error_code& error, const Se
   return refuse(http::status::bad_request, "a request must be HTTP/1.1, got: " + error.message());
 }
 
+// Layer: Stream or TlsStream.
+template <typename Layer>
 class Connection {
  public:
-  Connection(Stream stream, Service& service) : stream_(std::move(stream)), service_(service) {}
+  Connection(Layer stream, Service& service) : stream_(std::move(stream)), service_(service) {}
 
   // Until the client leaves; while the server stops, until no request has arrived.
   asio::awaitable<void> run() {
+    boost::system::error_code ignored;
+    if constexpr (std::is_same_v<Layer, TlsStream>) {
+      socket().expires_after(service_.options.receive);
+      co_await stream_.async_handshake(asio::ssl::stream_base::server,
+                                       asio::redirect_error(asio::use_awaitable, ignored));
+      if (ignored) co_return;
+    }
     while (co_await serve_one()) {
     }
-    boost::system::error_code ignored;
-    stream_.socket().shutdown(asio::socket_base::shutdown_send, ignored);
+    socket().socket().shutdown(asio::socket_base::shutdown_send, ignored);
   }
 
  private:
+  Stream& socket() { return boost::beast::get_lowest_layer(stream_); }
+
   // False: the connection must end.
   asio::awaitable<bool> serve_one() {
     Parser parser;
@@ -108,7 +119,7 @@ class Connection {
     auto token = asio::redirect_error(asio::use_awaitable, error);
     // The first byte may take long; what follows may not.
     if (buffer_.size() == 0 && !co_await request_begins()) co_return asio::error::eof;
-    stream_.expires_after(service_.options.receive);
+    socket().expires_after(service_.options.receive);
     co_await http::async_read_header(stream_, buffer_, parser, token);
     if (error) co_return error;
     if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
@@ -120,35 +131,32 @@ class Connection {
     co_return error;
   }
 
-  // False: none came within the time, or the server stops.
+  // Reads the first bytes of a request. False: none came within the time, or the server stops.
   asio::awaitable<bool> request_begins() {
-    using namespace asio::experimental::awaitable_operators;
+    constexpr size_t kRead = 4096;
+    boost::system::error_code error = asio::error::operation_aborted;
+    auto token = asio::redirect_error(asio::use_awaitable, error);
     if (!service_.is_draining) {
-      asio::steady_timer timer(stream_.get_executor(), service_.options.idle);
-      service_.end_idle[this] = [&timer] { timer.cancel(); };
-      co_await (readable() || elapsed(timer));
+      socket().expires_after(service_.options.idle);
+      service_.end_idle[this] = [this] { socket().cancel(); };
+      buffer_.commit(co_await stream_.async_read_some(buffer_.prepare(kRead), token));
       service_.end_idle.erase(this);
     }
     char byte = 0;
-    co_return ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-  }
-
-  asio::awaitable<void> readable() {
-    boost::system::error_code ignored;
-    co_await stream_.socket().async_wait(asio::socket_base::wait_read,
-                                         asio::redirect_error(asio::use_awaitable, ignored));
-  }
-  static asio::awaitable<void> elapsed(asio::steady_timer& timer) {
-    boost::system::error_code ignored;
-    co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    const bool has_arrived = ::recv(socket().socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    if (error == asio::error::operation_aborted && has_arrived) {
+      socket().expires_after(service_.options.receive);
+      buffer_.commit(co_await stream_.async_read_some(buffer_.prepare(kRead), token));
+    }
+    co_return !error;
   }
 
   // nullopt: the client left.
   asio::awaitable<std::optional<Reply>> reply_to(const HttpRequest& request) {
     using namespace asio::experimental::awaitable_operators;
-    stream_.expires_never();
+    socket().expires_never();
     std::variant<Reply, std::monostate, Reply> first =
-        co_await (service_.reply(request) || until_closed(stream_) || late(service_.options.deadline));
+        co_await (service_.reply(request) || until_closed(socket().socket()) || late(service_.options.deadline));
     if (Reply* const reply = std::get_if<0>(&first)) co_return std::move(*reply);
     if (Reply* const reply = std::get_if<2>(&first)) co_return std::move(*reply);
     co_return std::nullopt;
@@ -182,7 +190,7 @@ class Connection {
     set_fields(response, reply, request, keep_alive);
     response.content_length(reply.body.size());
     if (request.method() != http::verb::head) response.body() = std::move(reply.body);
-    stream_.expires_after(service_.options.receive);
+    socket().expires_after(service_.options.receive);
     http::response_serializer<http::string_body> serializer(response);
     co_await http::async_write(stream_, serializer, asio::redirect_error(asio::use_awaitable, error));
     co_return !error && keep_alive;
@@ -197,12 +205,12 @@ class Connection {
     response.set(http::field::cache_control, "no-cache");
     response.chunked(true);
     http::response_serializer<http::empty_body> serializer(response);
-    stream_.expires_after(service_.options.receive);
+    socket().expires_after(service_.options.receive);
     co_await http::async_write_header(stream_, serializer, token);
     try {
       while (!error) {
         const std::optional<std::string> part = co_await reply.next();
-        stream_.expires_after(service_.options.receive);
+        socket().expires_after(service_.options.receive);
         if (!part) {
           co_await asio::async_write(stream_, http::make_chunk_last(), token);
           break;
@@ -219,7 +227,7 @@ class Connection {
     std::string allowed;
     const Route* const route = find_route(request.method(), request.target(), allowed);
     service_.metrics.count(route == nullptr ? "other" : route->path, status, seconds, tokens);
-    if (!service_.options.log) return;
+    if (!service_.options.log || !service_.options.log_requests) return;
     const std::string trace(request["traceparent"]);
     service_.options.log(fmt::format(R"({{"method":{},"path":{},"status":{},"seconds":{:.6f},"tokens":{}{}}})",
                                      io::quoted_json(std::string(request.method_string())),
@@ -229,16 +237,15 @@ class Connection {
 
   static constexpr int kClientLeft = 499;  // as nginx calls it
 
-  Stream stream_;
+  Layer stream_;
   Service& service_;
   boost::beast::flat_buffer buffer_{kMostHeaderBytes * 4};
 };
 
-}  // namespace
-
-asio::awaitable<void> serve_connection(Stream stream, Service& service) {
+template <typename Layer>
+asio::awaitable<void> run(Layer stream, Service& service) {
   ++service.metrics.connections;
-  Connection connection(std::move(stream), service);
+  Connection<Layer> connection(std::move(stream), service);
   try {
     co_await connection.run();
   } catch (const std::exception&) {
@@ -246,5 +253,11 @@ asio::awaitable<void> serve_connection(Stream stream, Service& service) {
   }
   --service.metrics.connections;
 }
+
+}  // namespace
+
+asio::awaitable<void> serve_connection(Stream stream, Service& service) { return run(std::move(stream), service); }
+
+asio::awaitable<void> serve_connection(TlsStream stream, Service& service) { return run(std::move(stream), service); }
 
 }  // namespace rf::server

@@ -57,7 +57,7 @@ std::string list_of(size_t count, const Item& item) {
 
 Answer openai_embeddings(Service& service, const Call& call) {
   const Fields fields(call.body);
-  const ServedModel& model = service.model(fields);
+  const ServedModel& model = call.model(fields);
   const TextModel& texts_model = model.texts(engine::VectorKind::kDense);
   const engine::Embedder& embedder = texts_model.embedder;
   const int64_t dimensions =
@@ -84,7 +84,7 @@ Answer openai_embeddings(Service& service, const Call& call) {
 
 Answer tei_embed(Service& service, const Call& call) {
   const Fields fields(call.body);
-  const TextModel& model = service.model(fields).texts(engine::VectorKind::kDense);
+  const TextModel& model = call.model(fields).texts(engine::VectorKind::kDense);
   const engine::Embedder& embedder = model.embedder;
   const int64_t dimensions =
       fields.integer("dimensions", 1, embedder.info().dimensions).value_or(embedder.info().dimensions);
@@ -104,7 +104,7 @@ Answer tei_embed(Service& service, const Call& call) {
 
 Answer tei_embed_all(Service& service, const Call& call) {
   const Fields fields(call.body);
-  const TextModel& model = service.model(fields).texts(engine::VectorKind::kTokens);
+  const TextModel& model = call.model(fields).texts(engine::VectorKind::kTokens);
   const engine::Embedder& embedder = model.embedder;
   const Embedded embedded =
       co_await embed(service, model, fields.texts("inputs"), prompt_of(fields, embedder), truncate_of(fields));
@@ -124,7 +124,7 @@ Answer tei_embed_all(Service& service, const Call& call) {
 
 Answer tei_embed_sparse(Service& service, const Call& call) {
   const Fields fields(call.body);
-  const TextModel& model = service.model(fields).texts(engine::VectorKind::kSparse);
+  const TextModel& model = call.model(fields).texts(engine::VectorKind::kSparse);
   const engine::Embedder& embedder = model.embedder;
   const Embedded embedded =
       co_await embed(service, model, fields.texts("inputs"), prompt_of(fields, embedder), truncate_of(fields));
@@ -143,7 +143,7 @@ Answer tei_embed_sparse(Service& service, const Call& call) {
 
 Answer tei_similarity(Service& service, const Call& call) {
   const Fields fields(call.body);
-  const TextModel& model = service.model(fields).texts(engine::VectorKind::kDense);
+  const TextModel& model = call.model(fields).texts(engine::VectorKind::kDense);
   const engine::Embedder& embedder = model.embedder;
   const nlohmann::json& given = fields.required("inputs");
   if (!given.is_object()) throw HttpError(http::status::bad_request, "inputs must be an object, got another value");

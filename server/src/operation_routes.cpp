@@ -14,16 +14,16 @@ Answer ready(Service& service, const Call&) {
   co_return Reply{.body = R"({"status":"ready"})"};
 }
 
-Answer list_models(Service& service, const Call&) {
+Answer list_models(Service&, const Call& call) {
   nlohmann::ordered_json data = nlohmann::ordered_json::array();
-  for (const auto& each : service.models)
+  for (const auto& each : *call.models)
     data.push_back(
         {{"id", each->name()}, {"object", "model"}, {"created", 0}, {"owned_by", "roformer"}, {"kind", each->kind()}});
   co_return Reply{.body = nlohmann::ordered_json{{"object", "list"}, {"data", data}}.dump()};
 }
 
-Answer info(Service& service, const Call&) {
-  const ServedModel& model = *service.models.front();
+Answer info(Service& service, const Call& call) {
+  const ServedModel& model = *call.models->front();
   co_return Reply{.body = nlohmann::ordered_json{{"model_id", model.name()},
                                                  {"model_dtype", model.precision()},
                                                  {"model_type", {{model.kind(), nlohmann::json::object()}}},

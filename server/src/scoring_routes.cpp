@@ -82,7 +82,7 @@ std::string labels_json(const std::vector<std::string>& labels, std::span<const 
 
 Answer rerank(Service& service, const Call& call) {
   const Fields fields(call.body);
-  const ServedModel& model = service.model(fields);
+  const ServedModel& model = call.model(fields);
   const std::vector<std::string> documents = documents_of(fields);
   const auto count = std::ssize(documents);
   const int64_t shown = std::min(count, fields.integer("top_n", 1, int64_t{1} << 40).value_or(count));
@@ -108,7 +108,7 @@ Answer tei_rerank(Service& service, const Call& call) {
   const std::vector<std::string> texts = fields.texts("texts");
   const bool with_texts = fields.flag("return_text", false);
   const Scores scores =
-      co_await rank(service, service.model(fields), fields.text("query"), texts, fields.flag("raw_scores", false));
+      co_await rank(service, call.model(fields), fields.text("query"), texts, fields.flag("raw_scores", false));
   std::string body = "[";
   for (const size_t i : order_of(scores.values)) {
     if (body.size() > 1) body += ',';
@@ -121,7 +121,7 @@ Answer tei_rerank(Service& service, const Call& call) {
 
 Answer tei_predict(Service& service, const Call& call) {
   const Fields fields(call.body);
-  const PairModel& model = service.model(fields).pairs();
+  const PairModel& model = call.model(fields).pairs();
   const tasks::CrossEncoder& encoder = model.encoder;
   const PredictInputs inputs = predict_inputs(fields);
   const bool raw = fields.flag("raw_scores", false);

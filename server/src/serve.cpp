@@ -9,12 +9,15 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
+#include <memory>
 #include <utility>
 
 #include "connection.h"
 #include "rf/io/error.h"
+#include "rf/io/json_field.h"
 #include "rf/io/printable.h"
 
 namespace rf::server {
@@ -27,10 +30,40 @@ using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
 using Tcp = asio::ip::tcp;
 using Unix = asio::local::stream_protocol;
 
+using Tls = asio::ssl::context;
+
 struct Listener {
   Acceptor acceptor;
   std::string address;
+  std::shared_ptr<Tls> tls{};  // null: HTTP
 };
+
+// Null without a certificate. Throws Error for files that are not a certificate and its key.
+std::shared_ptr<Tls> read_tls(const ServerOptions& options) {
+  if (options.certificate.empty()) return nullptr;
+  auto tls = std::make_shared<Tls>(Tls::tls_server);
+  tls->set_options(Tls::default_workarounds | Tls::no_tlsv1 | Tls::no_tlsv1_1);
+  const auto read = [](const std::string& path, const auto& use) {
+    try {
+      use(path);
+    } catch (const boost::system::system_error& error) {
+      fail(path, "must be a PEM file of the certificate or of its key, got: {}", error.code().message());
+    }
+  };
+  read(options.certificate, [&](const std::string& path) { tls->use_certificate_chain_file(path); });
+  read(options.key, [&](const std::string& path) { tls->use_private_key_file(path, Tls::pem); });
+  return tls;
+}
+
+void start(asio::io_context& context, const Listener& listener, Acceptor::protocol_type::socket socket,
+           Service& service) {
+  Stream stream(std::move(socket));
+  if (listener.tls) {
+    asio::co_spawn(context, serve_connection(TlsStream(std::move(stream), *listener.tls), service), asio::detached);
+  } else {
+    asio::co_spawn(context, serve_connection(std::move(stream), service), asio::detached);
+  }
+}
 
 // A socket file without a server is left over and is replaced.
 void remove_dead_socket(asio::io_context& context, const std::string& path) {
@@ -69,7 +102,7 @@ Listener listen(asio::io_context& context, const ServerOptions& options) {
     const int socket = acceptor.release();
     const std::string host = address.is_v6() ? fmt::format("[{}]", address.to_string()) : address.to_string();
     return {Acceptor(context, asio::generic::stream_protocol(bound.protocol()), socket),
-            fmt::format("http://{}:{}", host, bound.port())};
+            fmt::format("{}://{}:{}", options.certificate.empty() ? "http" : "https", host, bound.port())};
   } catch (const boost::system::system_error& error) {
     const std::string place =
         options.unix_socket.empty() ? fmt::format("port {} of {}", options.port, options.host) : options.unix_socket;
@@ -79,7 +112,8 @@ Listener listen(asio::io_context& context, const ServerOptions& options) {
 }
 
 // All connections are served in one thread, which never computes.
-asio::awaitable<void> accept_all(Acceptor& acceptor, Service& service) {
+asio::awaitable<void> accept_all(asio::io_context& context, Listener& listener, Service& service) {
+  Acceptor& acceptor = listener.acceptor;
   for (;;) {
     boost::system::error_code error;
     auto socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
@@ -90,13 +124,14 @@ asio::awaitable<void> accept_all(Acceptor& acceptor, Service& service) {
       co_await pause.async_wait(asio::use_awaitable);
       continue;
     }
-    asio::co_spawn(acceptor.get_executor(), serve_connection(Stream(std::move(socket)), service), asio::detached);
+    start(context, listener, std::move(socket), service);
   }
 }
 
 // At a signal: clients that are connected get the replies to what they have sent, and no new ones are taken. A second
 // signal, or the end of options.drain, ends the rest.
-asio::awaitable<void> end_at_signal(asio::io_context& context, Acceptor& acceptor, Service& service) {
+asio::awaitable<void> end_at_signal(asio::io_context& context, Listener& listener, Service& service) {
+  Acceptor& acceptor = listener.acceptor;
   asio::signal_set signals(context, SIGTERM, SIGINT);
   co_await signals.async_wait(asio::use_awaitable);
   bool is_hurried = false;
@@ -107,7 +142,7 @@ asio::awaitable<void> end_at_signal(asio::io_context& context, Acceptor& accepto
   acceptor.non_blocking(true, error);
   while (!error) {
     auto socket = acceptor.accept(context, error);
-    if (!error) asio::co_spawn(context, serve_connection(Stream(std::move(socket)), service), asio::detached);
+    if (!error) start(context, listener, std::move(socket), service);
   }
   acceptor.close(error);
   for (const auto& [_, end] : service.end_idle) end();
@@ -122,6 +157,20 @@ asio::awaitable<void> end_at_signal(asio::io_context& context, Acceptor& accepto
   context.stop();
 }
 
+asio::awaitable<void> reload_at_signal(asio::io_context& context, Listener& listener, Service& service) {
+  asio::signal_set signals(context, SIGHUP);
+  for (;;) {
+    co_await signals.async_wait(asio::use_awaitable);
+    co_await service.reload();
+    try {
+      listener.tls = read_tls(service.options);
+    } catch (const Error& error) {
+      if (service.options.log)
+        service.options.log(R"({"event":"reload","outcome":)" + io::quoted_json(error.what()) + '}');
+    }
+  }
+}
+
 }  // namespace
 
 void serve(const ServerOptions& options, const std::function<void(const std::string&)>& ready) {
@@ -129,8 +178,10 @@ void serve(const ServerOptions& options, const std::function<void(const std::str
   Service service(options);
   asio::io_context context(1);
   Listener listener = listen(context, options);
-  asio::co_spawn(context, accept_all(listener.acceptor, service), asio::detached);
-  asio::co_spawn(context, end_at_signal(context, listener.acceptor, service), asio::detached);
+  listener.tls = read_tls(options);
+  asio::co_spawn(context, accept_all(context, listener, service), asio::detached);
+  asio::co_spawn(context, end_at_signal(context, listener, service), asio::detached);
+  asio::co_spawn(context, reload_at_signal(context, listener, service), asio::detached);
   ready(listener.address);
   context.run();
   if (!options.unix_socket.empty()) ::unlink(options.unix_socket.c_str());

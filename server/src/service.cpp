@@ -34,20 +34,20 @@ std::vector<std::string> read_keys(const std::string& path) {
   return keys;
 }
 
-std::vector<std::unique_ptr<ServedModel>> open_models(const ServerOptions& options) {
+std::shared_ptr<const Models> open_models(const ServerOptions& options) {
   if (options.models.empty()) fail<ArgumentError>(kServeWhere, "a model must be given, got none");
-  std::vector<std::unique_ptr<ServedModel>> models;
+  Models models;
   for (const ModelDirectory& each : options.models) {
     const bool is_known = std::ranges::any_of(models, [&](const auto& other) { return other->name() == each.name; });
     if (is_known)
       fail<ArgumentError>(kServeWhere, "models must have different names, got {} twice", io::printable(each.name));
     models.push_back(std::make_unique<ServedModel>(each, options));
   }
-  return models;
+  return std::make_shared<const Models>(std::move(models));
 }
 
 // Tokens that the slowest model computes in 10 ms. Products of fewer than 128 rows are much slower.
-int64_t budget_of(const std::vector<std::unique_ptr<ServedModel>>& models) {
+int64_t budget_of(const Models& models) {
   constexpr double kSeconds = 0.01, kLeast = 128, kMost = 4096;
   double budget = kMost;
   for (const auto& each : models) {
@@ -94,19 +94,29 @@ std::string error_body(Dialect dialect, http::status status, const std::string& 
 Service::Service(const ServerOptions& given)
     : options(given),
       models(open_models(options)),
-      token_budget(options.token_budget > 0 ? options.token_budget : budget_of(models)),
+      token_budget(options.token_budget > 0 ? options.token_budget : budget_of(*models)),
       work(threads_of(options), {.token_budget = token_budget, .max_tokens = options.max_queued_tokens}),
       keys_(read_keys(options.api_key_file)) {}
 
-const ServedModel& Service::model(const Fields& fields) const {
+const ServedModel& Call::model(const Fields& fields) const {
   const std::string name = fields.text_or("model", "");
-  if (name.empty()) return *models.front();
+  if (name.empty()) return *models->front();
   std::string known;
-  for (const auto& each : models) {
+  for (const auto& each : *models) {
     if (each->name() == name) return *each;
     known += (known.empty() ? "" : ", ") + each->name();
   }
   throw HttpError(http::status::not_found, fmt::format("model must be one of {}, got {}", known, io::printable(name)));
+}
+
+asio::awaitable<void> Service::reload() {
+  std::string outcome = R"("models were opened again")";
+  try {
+    models = co_await work.in_pool([this] { return open_models(options); });
+  } catch (const std::exception& error) {
+    outcome = io::quoted_json(error.what());
+  }
+  if (options.log) options.log(fmt::format(R"({{"event":"reload","outcome":{}}})", outcome));
 }
 
 bool Service::may_call(const HttpRequest& request) const {
@@ -141,7 +151,7 @@ asio::awaitable<Reply> Service::reply(const HttpRequest& request) {
     co_return refusal(route->dialect, http::status::unsupported_media_type,
                       fmt::format("a body must not be encoded, got {}", io::printable(std::string(encoding))));
   try {
-    Call call{request, {}};
+    Call call{.request = request, .models = models};
     if (route->verb == http::verb::post)
       call.body = co_await work.in_pool([&] { return parse_object(request.body()); });
     co_return co_await route->handle(*this, call);

@@ -19,6 +19,8 @@
 
 namespace rf::server {
 
+using Models = std::vector<std::unique_ptr<ServedModel>>;
+
 class Service {
  public:
   // Opens the models. Throws Error for the first that cannot be opened, and for a file of keys without a key.
@@ -26,11 +28,12 @@ class Service {
 
   // The reply to a request; errors are replies too.
   asio::awaitable<Reply> reply(const HttpRequest& request);
-  // The model that "model" names, by default the first. Throws HttpError, 404, for an unknown one.
-  const ServedModel& model(const Fields& fields) const;
+  // Opens the models again, as at SIGHUP. Requests that have begun keep the old ones, and all do if one cannot be
+  // opened.
+  asio::awaitable<void> reload();
 
   const ServerOptions options;
-  const std::vector<std::unique_ptr<ServedModel>> models;
+  std::shared_ptr<const Models> models;
   const int64_t token_budget;  // of a batch
   Work work;
   Metrics metrics;
@@ -46,7 +49,11 @@ class Service {
 
 struct Call {
   const HttpRequest& request;
-  nlohmann::json body;  // an object; of POST
+  std::shared_ptr<const Models> models;
+  nlohmann::json body{};  // an object; of POST
+
+  // The model that "model" names, by default the first. Throws HttpError, 404, for an unknown one.
+  const ServedModel& model(const Fields& fields) const;
 };
 
 struct Route {

@@ -88,14 +88,15 @@ std::string choice(size_t index, const std::string& text, const char* reason) {
 const char* reason_of(const tasks::Continuation& continuation) { return continuation.stopped ? "stop" : "length"; }
 
 // One event for each part of the text; the generation goes on only while its client reads.
-Reply stream(Service& service, const ServedModel& model, const CompletionRequest& request) {
+Reply stream(Service& service, const Call& call, const ServedModel& model, const CompletionRequest& request) {
   struct State {
+    std::shared_ptr<const Models> models;  // the stream reads one of them
     tasks::ContinuationStream parts;
     std::string name;
     bool is_done = false;
   };
-  const auto state = std::make_shared<State>(
-      State{model.continuer().stream(request.prompts.front(), request.options, request.stops), model.name()});
+  const auto state = std::make_shared<State>(State{
+      call.models, model.continuer().stream(request.prompts.front(), request.options, request.stops), model.name()});
   Reply reply{.type = "text/event-stream"};
   reply.next = [&service, state]() -> asio::awaitable<std::optional<std::string>> {
     if (state->is_done) co_return std::nullopt;
@@ -112,7 +113,7 @@ Reply stream(Service& service, const ServedModel& model, const CompletionRequest
 
 Answer tokenize(Service& service, const Call& call) {
   const Fields fields(call.body);
-  const text::Tokenizer& tokenizer = service.model(fields).tokenizer();
+  const text::Tokenizer& tokenizer = call.model(fields).tokenizer();
   const std::vector<std::string> texts = fields.texts("inputs");
   const bool with_specials = fields.flag("add_special_tokens", true);
   Reply reply;
@@ -127,9 +128,9 @@ Answer tokenize(Service& service, const Call& call) {
   co_return reply;
 }
 
-Answer decode(Service& service, const Call& call) {
+Answer decode(Service&, const Call& call) {
   const Fields fields(call.body);
-  const text::Tokenizer& tokenizer = service.model(fields).tokenizer();
+  const text::Tokenizer& tokenizer = call.model(fields).tokenizer();
   const nlohmann::json& given = fields.required("ids");
   const auto skip = fields.flag("skip_special_tokens", true) ? text::SkipSpecials::kYes : text::SkipSpecials::kNo;
   if (!given.is_array() || given.empty())
@@ -145,7 +146,7 @@ Answer decode(Service& service, const Call& call) {
 
 Answer fill_mask(Service& service, const Call& call) {
   const Fields fields(call.body);
-  const ServedModel& model = service.model(fields);
+  const ServedModel& model = call.model(fields);
   const std::vector<std::string> texts = fields.texts("inputs");
   constexpr int64_t kMostCandidates = 1000, kDefaultCandidates = 5;
   const int64_t top_k = fields.integer("top_k", 1, kMostCandidates).value_or(kDefaultCandidates);
@@ -169,12 +170,12 @@ Answer fill_mask(Service& service, const Call& call) {
 
 Answer completions(Service& service, const Call& call) {
   const Fields fields(call.body);
-  const ServedModel& model = service.model(fields);
+  const ServedModel& model = call.model(fields);
   const CompletionRequest request = completion_of(fields, model.continuer());
   if (fields.flag("stream", false)) {
     if (request.prompts.size() > 1)
       throw HttpError(http::status::bad_request, "a streamed completion has one prompt, got several");
-    co_return stream(service, model, request);
+    co_return stream(service, call, model, request);
   }
   const auto results = co_await service.work.in_pool(
       [&] { return model.continuer().continue_prompts(request.prompts, request.options, request.stops); });

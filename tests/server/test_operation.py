@@ -3,8 +3,11 @@ the end at a signal."""
 
 import http.client
 import json
+import shutil
 import signal
 import socket
+import ssl
+import subprocess
 import threading
 import time
 
@@ -226,6 +229,82 @@ def test_the_end_loses_no_request(model, sent):
             response = connection.getresponse()
             assert response.status == 200 and len(json.loads(response.read())) == len(texts)
         assert server.process.wait(timeout=20) == 0
+
+
+def test_tls(model, tmp_path):
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    files = ["--tls-cert", certificate, "--tls-key", key]
+    make_certificate(certificate, key)
+    with serving("--model", model, *files) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        context = ssl.create_default_context(cafile=certificate)
+        connection = http.client.HTTPSConnection("localhost", server.port, context=context, timeout=60)
+        for _ in range(3):
+            connection.request("POST", "/embed", json.dumps({"inputs": TEXTS}))
+            assert len(json.loads(connection.getresponse().read())) == len(TEXTS)
+        assert send(server, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n") == ""
+        make_certificate(certificate, key)  # of another key
+        server.process.send_signal(signal.SIGHUP)
+        renewed = ssl.create_default_context(cafile=certificate)
+        end = time.monotonic() + 20
+        while True:
+            fresh = http.client.HTTPSConnection("localhost", server.port, context=renewed, timeout=60)
+            try:
+                fresh.request("GET", "/health")
+                break
+            except ssl.SSLError:
+                assert time.monotonic() < end
+        assert fresh.getresponse().status == 200
+        connection.request("GET", "/health")  # goes on with the old one
+        assert connection.getresponse().status == 200
+    key.write_text("no key")
+    assert f"[{key}] must be a PEM file" in refused("serve", "--model", model, *files)
+    refused("serve", "--model", model, "--tls-cert", certificate, code=2)
+
+
+def make_certificate(certificate, key):
+    if shutil.which("openssl") is None:
+        pytest.skip("NOT TESTED: openssl is not installed")
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    subprocess.run([*command, "-out", certificate, "-keyout", key], check=True, capture_output=True)
+
+
+def test_reload(model, tmp_path):
+    """Models are exchanged while clients ask; a directory that cannot be opened changes nothing."""
+    served, other = tmp_path / "served", tmp_path / "other"
+    shutil.copytree(model, served)
+    other.mkdir()
+    save_encoder(other, initializer_range=0.5)
+    save_modules(other, normalize=True)
+    first, second = (SentenceTransformer(folder).encode("abc") for folder in (model, other))
+    assert not np.array_equal(first, second)
+    with serving("--model", served) as server:
+        asked = []
+
+        def ask():
+            while len(asked) < 5000 and not stop.is_set():
+                asked.append(np.array(server.post("/embed", {"inputs": "abc"})[0], np.float32))
+
+        stop = threading.Event()
+        client = threading.Thread(target=ask)
+        client.start()
+        served.rename(tmp_path / "old")
+        other.rename(served)
+        server.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 30
+        while not asked or not np.array_equal(asked[-1], second):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        stop.set()
+        client.join()
+        assert all(np.array_equal(vector, first) or np.array_equal(vector, second) for vector in asked)
+        (served / "config.json").write_text("{")
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert np.array_equal(np.array(server.post("/embed", {"inputs": "abc"})[0], np.float32), second)
+    events = [json.loads(line) for line in server.log.splitlines() if "event" in line]
+    assert events[0]["outcome"] == "models were opened again" and "config.json" in events[1]["outcome"]
 
 
 def test_silent_clients_do_not_hold_others(server):

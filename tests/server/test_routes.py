@@ -143,7 +143,9 @@ def test_texts_and_tokens(server, folders):
     both = server.post("/decode", {"ids": [ids, ids[1:3]], "skip_special_tokens": False, "model": "dense"})
     assert both == ["[CLS] abc de [SEP]", "ab"]
     filled = server.post("/fill-mask", {"inputs": "a [MASK] b", "model": "masked", "top_k": 3})[0][0]
-    expected = results("fill-mask", "--model", folders["masked"], "--text", "a [MASK] b", "--top-k", 3)[0]["predictions"]
+    expected = results("fill-mask", "--model", folders["masked"], "--text", "a [MASK] b", "--top-k", 3)[0][
+        "predictions"
+    ]
     assert [each["token_str"] for each in filled] == [each["token"] for each in expected]
     assert [each["score"] for each in filled] == [each["probability"] for each in expected]
 

@@ -29,6 +29,8 @@ struct ServerOptions {
   std::string unix_socket{};
   // A file with one key per line; clients must send one of them as "Authorization: Bearer KEY". Empty: none is asked.
   std::string api_key_file{};
+  // PEM files of the certificate, with those that it is signed by, and of its key: HTTPS. SIGHUP reads them again.
+  std::string certificate{}, key{};
   std::vector<std::string> origins{};  // that browsers may call from (CORS); "*" is any
   int64_t max_body_bytes = int64_t{16} << 20;
   int64_t max_queued_tokens = int64_t{16} << 20;  // of all unfinished requests; more are answered with 429
@@ -40,11 +42,14 @@ struct ServerOptions {
   std::chrono::seconds deadline{300};              // for the result of a request
   std::chrono::seconds drain{30};                  // for requests that are unfinished at SIGTERM
   std::function<void(const std::string&)> note{};  // receives warnings, each a line
-  std::function<void(const std::string&)> log{};   // receives a line of JSON for each request; never its texts
+  bool log_requests = true;
+  // Receives a line of JSON for each request, if log_requests, never with its texts; and for each event of operation.
+  std::function<void(const std::string&)> log{};
 };
 
-// Serves until SIGTERM or SIGINT, then finishes the requests that it has accepted. ready: called with the address as
-// soon as clients are answered. Throws Error for options and models that break a rule, and if it cannot listen.
+// Serves until SIGTERM or SIGINT, then finishes the requests that have arrived. SIGHUP opens the models again. ready:
+// called with the address as soon as clients are answered. Throws Error for options and models that break a rule, and
+// if it cannot listen.
 void serve(const ServerOptions& options, const std::function<void(const std::string& address)>& ready);
 
 }  // namespace rf::server
