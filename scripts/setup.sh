@@ -20,14 +20,14 @@ say() { printf '[setup] %s\n' "$*" >&2; }
 
 # --- Debian packages --------------------------------------------------------------------------------------------------
 packages=(g++ cmake ninja-build ccache libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev
-  libzstd-dev unzip)
+  libzstd-dev libboost1.81-dev libssl-dev unzip)
 [ -n "${ROFORMER_PYTHON:-}" ] || packages+=(python3-dev python3-venv)
 [ "$tests" = 0 ] || packages+=(libgtest-dev pkgconf python3-dev)
 
 install_packages() {
   command -v dpkg-query >/dev/null || {
     say "not a Debian system; needed: a C++20 compiler, CMake 3.25, Ninja, ccache, Highway, fmt, CLI11,"
-    say "nlohmann-json, xxHash, zlib, zstd, unzip, Python 3.10 with venv and headers$([ "$tests" = 0 ] || printf ', GoogleTest'); going on with what is there"
+    say "nlohmann-json, xxHash, zlib, zstd, Boost 1.81, OpenSSL, unzip, Python 3.10 with venv and headers$([ "$tests" = 0 ] || printf ', GoogleTest'); going on with what is there"
     return
   }
   local missing=() package

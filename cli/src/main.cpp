@@ -49,6 +49,7 @@
   X(embed)             \
   X(similar)           \
   X(rerank)            \
+  X(serve)             \
   X(fill_mask)         \
   X(forward)           \
   X(generate)          \

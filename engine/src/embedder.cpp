@@ -413,6 +413,15 @@ const std::string& Embedder::token(int64_t index) const {
   return impl_->rows.tokenizer().vocabulary().token(index);
 }
 
+const text::Tokenizer& Embedder::tokenizer() const { return impl_->rows.tokenizer(); }
+
+std::vector<float> Embedder::shorten(std::span<const float> vector, int64_t dimensions, bool normalizes) const {
+  std::vector<float> first(vector.begin(), vector.begin() + dimensions);
+  const bool is_normalized = impl_->info.normalized;
+  if (is_normalized ? dimensions < std::ssize(vector) : normalizes) normalize(first.data(), dimensions);
+  return first;
+}
+
 std::string Embedder::identity() const {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
   if (state == nullptr) throw std::bad_alloc();

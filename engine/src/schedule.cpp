@@ -100,6 +100,10 @@ Tokens DistinctSequences::tokens() const {
 std::vector<float> DistinctSequences::compute(const Computation& computation) const {
   std::vector<float> distinct(static_cast<size_t>(computation.rows_of(tokens()) * computation.columns));
   computation.run(tokens(), distinct.data());
+  return rows_of_all(computation, std::move(distinct));
+}
+
+std::vector<float> DistinctSequences::rows_of_all(const Computation& computation, std::vector<float> distinct) const {
   if (places_.size() == numbers_.size()) return distinct;
   std::vector<float> rows;
   for (const int64_t place : places_) {

@@ -266,6 +266,10 @@ const Continuation& ContinuationStream::result() const { return impl_->result; }
 Continuer::Continuer(const std::string& model_dir, const ContinuerOptions& options)
     : impl_(std::make_shared<Impl>(model_dir, options)) {}
 
+const text::Tokenizer& Continuer::tokenizer() const { return impl_->tokenizer; }
+
+int64_t Continuer::max_length() const { return impl_->model.info().max_position_embeddings; }
+
 Stops Continuer::default_stops() const { return {impl_->ends.after, {}}; }
 
 Stops Continuer::stops_of(std::span<const std::string> given, const std::string& name) const {

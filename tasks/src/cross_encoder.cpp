@@ -172,19 +172,33 @@ std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs,
                                         const std::function<std::string(int64_t)>& place,
                                         const std::optional<std::string>& prompt) const {
   constexpr size_t kBlock = 512;  // pairs that are tokenized at once
-  const size_t labels = impl_->info.labels.size();
   std::vector<float> scores;
   for (size_t first = 0; first < pairs.size(); first += kBlock) {
-    const auto block = impl_->tokenize(pairs.subspan(first, std::min(kBlock, pairs.size() - first)),
-                                       prompt.value_or(impl_->info.prompt));
-    std::ranges::copy(block.compute(impl_->computation()), std::back_inserter(scores));
+    const auto block = tokenize(pairs.subspan(first, std::min(kBlock, pairs.size() - first)), prompt);
+    std::ranges::copy(block.compute(computation()), std::back_inserter(scores));
   }
+  activate(scores, activation, place);
+  return scores;
+}
+
+engine::DistinctSequences CrossEncoder::tokenize(std::span<const text::TextPair> pairs,
+                                                 const std::optional<std::string>& prompt) const {
+  return impl_->tokenize(pairs, prompt.value_or(impl_->info.prompt));
+}
+
+engine::Computation CrossEncoder::computation() const { return impl_->computation(); }
+
+const text::Tokenizer& CrossEncoder::tokenizer() const { return *impl_->tokenizer; }
+
+bool CrossEncoder::is_multi_label() const { return impl_->model.info().problem_type == "multi_label_classification"; }
+
+void CrossEncoder::activate(std::vector<float>& logits, std::optional<ScoreActivation> activation,
+                            const std::function<std::string(int64_t)>& place) const {
   io::check_finite(
-      scores, static_cast<int64_t>(labels), [&](int64_t i) { return place ? place(i) : kWhere; },
+      logits, std::ssize(impl_->info.labels), [&](int64_t i) { return place ? place(i) : kWhere; },
       [&](int64_t i) { return place ? "logits" : fmt::format("logits of pair {}", i); });
   const ScoreActivation applied = activation.value_or(impl_->info.activation);
-  for (float& score : scores) score = static_cast<float>(activated(applied, score));
-  return scores;
+  for (float& logit : logits) logit = static_cast<float>(activated(applied, logit));
 }
 
 ScoreActivation score_activation(const std::string& name) {

@@ -27,6 +27,9 @@
 namespace rf::io {
 class StrictObject;
 }
+namespace rf::text {
+class Tokenizer;
+}
 
 namespace rf::engine {
 
@@ -183,6 +186,10 @@ class RF_ENGINE_API Embedder {
 
   const EmbedderInfo& info() const;
   const Model& model() const;  // the encoder; throws Error for a model without one
+  const text::Tokenizer& tokenizer() const;
+  // A vector's first elements, as with EmbedderOptions::dimensions: normalised again where vectors are. normalizes:
+  // also where they are not.
+  std::vector<float> shorten(std::span<const float> vector, int64_t dimensions, bool normalizes = false) const;
   // The token of an index of sparse vectors. Throws Error out of range.
   const std::string& token(int64_t index) const;
   // A hash of the content of all files that the vectors depend on.

@@ -78,6 +78,8 @@ class RF_ENGINE_API DistinctSequences {
   Tokens tokens() const;
   // The rows of all sequences in the order in which they were added, also of equal ones.
   std::vector<float> compute(const Computation& computation) const;
+  // The same from the rows of tokens().
+  std::vector<float> rows_of_all(const Computation& computation, std::vector<float> distinct) const;
 
  private:
   using Sequence = std::tuple<std::vector<int32_t>, std::vector<int32_t>, std::vector<uint8_t>, std::vector<uint8_t>>;
@@ -120,8 +122,8 @@ class RF_ENGINE_API RequestQueue {
   using Progress = std::function<void(int64_t done, const std::exception_ptr& error)>;
   enum class WhenFull { kWait, kRefuse };
   // Adds a request, and returns its number; nullopt where it is refused. Sequences may be empty if the computation
-  // allows it, and have no positions. Tokens and `out`, [rows, columns], must stay valid
-  // until the request ends, the computation until the queue is destroyed. Throws Error for invalid tokens, and
+  // allows it, and have no positions. Tokens, `out`, [rows, columns], and the computation must stay valid until the
+  // request ends; only requests with the same Computation object are joined. Throws Error for invalid tokens, and
   // RequestCancelled after stop().
   std::optional<uint64_t> submit(const Computation& computation, const Tokens& tokens, float* out, Progress progress,
                                  WhenFull when_full = WhenFull::kWait);

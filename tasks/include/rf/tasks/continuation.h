@@ -67,6 +67,9 @@ class Continuer {
   // Throws Error for a model that is not causal, or with a different vocabulary.
   explicit Continuer(const std::string& model_dir, const ContinuerOptions& options = {});
 
+  const text::Tokenizer& tokenizer() const;
+  int64_t max_length() const;  // tokens of a prompt with its continuation
+
   // The end tokens in the tokenizer's format: [SEP] in "[CLS] text [SEP]".
   Stops default_stops() const;
   // Arbitrary strings: each ends a text that contains it after the first new character. A string that is the text of a

@@ -17,8 +17,10 @@
 #include "rf/text/tokenizer.h"
 
 namespace rf::engine {
-enum class Precision;  // rf/engine/precision.h
-}
+enum class Precision;     // rf/engine/precision.h
+struct Computation;       // rf/engine/schedule.h
+class DistinctSequences;  // rf/engine/schedule.h
+}  // namespace rf::engine
 
 namespace rf::tasks {
 
@@ -56,6 +58,17 @@ class CrossEncoder {
                             std::optional<ScoreActivation> activation = std::nullopt,
                             const std::function<std::string(int64_t)>& place = {},
                             const std::optional<std::string>& prompt = std::nullopt) const;
+
+  // The steps of scores(), for the schedule (rf/engine/schedule.h); the computation gives the logits of pairs, and
+  // the encoder must outlive it.
+  engine::DistinctSequences tokenize(std::span<const text::TextPair> pairs,
+                                     const std::optional<std::string>& prompt = std::nullopt) const;
+  engine::Computation computation() const;
+  void activate(std::vector<float>& logits, std::optional<ScoreActivation> activation = std::nullopt,
+                const std::function<std::string(int64_t)>& place = {}) const;
+
+  const text::Tokenizer& tokenizer() const;
+  bool is_multi_label() const;  // each label has a probability of its own
 
  private:
   struct Impl;

@@ -1,0 +1,77 @@
+// roformer serve: models over HTTP.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "command.h"
+#include "command_line.h"
+#include "read_options.h"
+#include "rf/io/error.h"
+#include "rf/model/run_checkpoints.h"
+#include "rf/server/server.h"
+
+namespace rf::cli {
+
+namespace {
+
+// "name=DIR", or a directory, whose name is the model's.
+server::ModelDirectory model_of(const std::string& given) {
+  std::error_code error;
+  const size_t sign = given.find('=');
+  if (sign == std::string::npos || std::filesystem::exists(given, error)) {
+    std::filesystem::path path(given);
+    if (!path.has_filename()) path = path.parent_path();
+    return {path.filename().string(), given};
+  }
+  return {given.substr(0, sign), given.substr(sign + 1)};
+}
+
+std::function<int()> configure_serve(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<server::ServerOptions>();
+  auto models = std::make_shared<std::vector<std::string>>();
+  app.add_option("--model", *models, "Directories, or NAME=DIR; clients call the first if they name none")->required();
+  add_default(app, "--host", options->host, "IP address to listen on; 0.0.0.0: all of the machine");
+  add_default(app, "--port", options->port, "Port to listen on; 0: any free one");
+  app.add_option("--unix-socket", options->unix_socket, "Path of a Unix socket to listen on, instead of a port");
+  add_precision(app, options->precision);
+  app.add_option("--api-key-file", options->api_key_file, "File with the keys that clients may send, one per line");
+  CLI::Option* const certificate =
+      app.add_option("--tls-cert", options->certificate, "PEM file of the certificate: HTTPS");
+  CLI::Option* const key = app.add_option("--tls-key", options->key, "PEM file of its key")->needs(certificate);
+  certificate->needs(key);
+  app.add_option("--cors-origin", options->origins, "Origins whose pages may call, or *");
+  add_default(app, "--max-body", options->max_body_bytes, "Bytes of a request's body")->check(integer_within(1));
+  add_default(app, "--max-queued-tokens", options->max_queued_tokens,
+              "Tokens of all unfinished requests; more get status 429")
+      ->check(integer_within(1));
+  app.add_option("--batch-tokens", options->token_budget,
+                 "Tokens that are computed together; default: as many as take 10 ms")
+      ->check(integer_within(1));
+  app.add_flag_callback(
+      "--quiet", [options] { options->log_requests = false; }, "No line of JSON on stderr for each request");
+  options->log = say;
+  return [options, models, &common] {
+    for (const std::string& each : *models) {
+      server::ModelDirectory model = model_of(each);
+      model.path = model_of_run(model.path, say);
+      options->models.push_back(model);
+    }
+    options->threads = common.threads;
+    options->note = warn_user;
+    server::serve(*options, [](const std::string& address) { say("listening on " + address); });
+    return kOk;
+  };
+}
+
+}  // namespace
+
+Command serve_command() {
+  return {
+      "serve", "Models over HTTP: vectors, reranking, classes and continuations",
+      "roformer serve --model DIR --port 8080\n  curl localhost:8080/v1/embeddings -H 'Content-Type: application/json' "
+      "-d '{\"input\": \"RoFormer\"}'",
+      Command::Seed::kNotUsed, configure_serve};
+}
+
+}  // namespace rf::cli

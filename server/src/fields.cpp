@@ -1,0 +1,95 @@
+// The fields of requests (fields.h).
+#include "fields.h"
+
+#include <fmt/format.h>
+
+#include "http.h"
+#include "rf/io/printable.h"
+#include "rf/io/utf8.h"
+
+namespace rf::server {
+
+namespace {
+
+template <typename... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
+  throw HttpError(http::status::bad_request, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace
+
+nlohmann::json parse_object(std::string_view body) {
+  static constexpr int kDeepest = 16;
+  const auto limit = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > kDeepest) refuse("the body must be nested at most {} deep, got more", kDeepest);
+    return true;
+  };
+  nlohmann::json object;
+  try {
+    object = nlohmann::json::parse(body, limit);
+  } catch (const nlohmann::json::exception& error) {
+    refuse("the body must be JSON, got: {}", io::printable(error.what()));
+  }
+  if (!object.is_object()) refuse("the body must be a JSON object, got {}", object.type_name());
+  return object;
+}
+
+const nlohmann::json* Fields::find(const char* name) const {
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+const nlohmann::json& Fields::required(const char* name) const {
+  const nlohmann::json* const value = find(name);
+  if (value == nullptr) refuse("{} must be given, got none", name);
+  return *value;
+}
+
+std::string text_of(const nlohmann::json& value, const std::string& name) {
+  if (!value.is_string()) refuse("{} must be a text, got {}", name, value.type_name());
+  return value.get<std::string>();
+}
+
+std::string Fields::text(const char* name) const { return text_of(required(name), name); }
+
+std::string Fields::text_or(const char* name, std::string fallback) const {
+  const nlohmann::json* const value = find(name);
+  return value == nullptr ? fallback : text_of(*value, name);
+}
+
+bool Fields::flag(const char* name, bool fallback) const {
+  const nlohmann::json* const value = find(name);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) refuse("{} must be true or false, got {}", name, value->type_name());
+  return value->get<bool>();
+}
+
+std::optional<int64_t> Fields::integer(const char* name, int64_t low, int64_t high) const {
+  const nlohmann::json* const value = find(name);
+  if (value == nullptr) return std::nullopt;
+  const bool fits = value->is_number_integer() && (!value->is_number_unsigned() || value->get<uint64_t>() >> 63 == 0);
+  if (!fits || value->get<int64_t>() < low || value->get<int64_t>() > high)
+    refuse("{} must be an integer from {} to {}, got {}", name, low, high, io::printable(value->dump()));
+  return value->get<int64_t>();
+}
+
+double Fields::number(const char* name, double fallback, double low, double high) const {
+  const nlohmann::json* const value = find(name);
+  if (value == nullptr) return fallback;
+  const double number = value->is_number() ? value->get<double>() : low - 1;
+  if (number < low || number > high)
+    refuse("{} must be a number from {} to {}, got {}", name, low, high, io::printable(value->dump()));
+  return number;
+}
+
+std::vector<std::string> Fields::texts(const char* name) const {
+  const nlohmann::json& value = required(name);
+  if (value.is_string()) return {value.get<std::string>()};
+  if (!value.is_array()) refuse("{} must be a text or a list of texts, got {}", name, value.type_name());
+  if (value.empty()) refuse("{} must have at least one text, got an empty list", name);
+  std::vector<std::string> texts;
+  for (const nlohmann::json& each : value) texts.push_back(text_of(each, fmt::format("{}[{}]", name, texts.size())));
+  return texts;
+}
+
+}  // namespace rf::server

@@ -1,0 +1,190 @@
+// The process: sockets, signals and the end (rf/server/server.h).
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <csignal>
+#include <memory>
+#include <utility>
+
+#include "connection.h"
+#include "rf/io/error.h"
+#include "rf/io/json_field.h"
+#include "rf/io/printable.h"
+
+namespace rf::server {
+
+namespace {
+
+constexpr const char* kListenWhere = "serve";
+
+using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
+using Tcp = asio::ip::tcp;
+using Unix = asio::local::stream_protocol;
+
+using Tls = asio::ssl::context;
+
+struct Listener {
+  Acceptor acceptor;
+  std::string address;
+  std::shared_ptr<Tls> tls{};  // null: HTTP
+};
+
+// Null without a certificate. Throws Error for files that are not a certificate and its key.
+std::shared_ptr<Tls> read_tls(const ServerOptions& options) {
+  if (options.certificate.empty()) return nullptr;
+  auto tls = std::make_shared<Tls>(Tls::tls_server);
+  tls->set_options(Tls::default_workarounds | Tls::no_tlsv1 | Tls::no_tlsv1_1);
+  const auto read = [](const std::string& path, const auto& use) {
+    try {
+      use(path);
+    } catch (const boost::system::system_error& error) {
+      fail(path, "must be a PEM file of the certificate or of its key, got: {}", error.code().message());
+    }
+  };
+  read(options.certificate, [&](const std::string& path) { tls->use_certificate_chain_file(path); });
+  read(options.key, [&](const std::string& path) { tls->use_private_key_file(path, Tls::pem); });
+  return tls;
+}
+
+void start(asio::io_context& context, const Listener& listener, Acceptor::protocol_type::socket socket,
+           Service& service) {
+  Stream stream(std::move(socket));
+  if (listener.tls) {
+    asio::co_spawn(context, serve_connection(TlsStream(std::move(stream), *listener.tls), service), asio::detached);
+  } else {
+    asio::co_spawn(context, serve_connection(std::move(stream), service), asio::detached);
+  }
+}
+
+// A socket file without a server is left over and is replaced.
+void remove_dead_socket(asio::io_context& context, const std::string& path) {
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) != 0) return;
+  if (!S_ISSOCK(found.st_mode))
+    fail(kListenWhere, "--unix-socket must not exist, got the file {}", io::printable(path));
+  Unix::socket probe(context);
+  boost::system::error_code error;
+  probe.connect(Unix::endpoint(path), error);
+  if (!error) fail(kListenWhere, "the socket must be free, got another server at {}", io::printable(path));
+  ::unlink(path.c_str());
+}
+
+template <typename Endpoint>
+Acceptor bind(asio::io_context& context, const Endpoint& endpoint) {
+  Acceptor acceptor(context);
+  acceptor.open(asio::generic::stream_protocol(endpoint.protocol()));
+  acceptor.set_option(asio::socket_base::reuse_address(true));
+  acceptor.bind(endpoint);
+  acceptor.listen();
+  return acceptor;
+}
+
+Listener listen(asio::io_context& context, const ServerOptions& options) {
+  try {
+    if (!options.unix_socket.empty()) {
+      remove_dead_socket(context, options.unix_socket);
+      return {bind(context, Unix::endpoint(options.unix_socket)), "unix:" + options.unix_socket};
+    }
+    boost::system::error_code error;
+    const auto address = asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, error);
+    if (error) fail(kListenWhere, "--host must be an IP address, got {}", io::printable(options.host));
+    Tcp::acceptor acceptor(context, {address, options.port});
+    const Tcp::endpoint bound = acceptor.local_endpoint();
+    const int socket = acceptor.release();
+    const std::string host = address.is_v6() ? fmt::format("[{}]", address.to_string()) : address.to_string();
+    return {Acceptor(context, asio::generic::stream_protocol(bound.protocol()), socket),
+            fmt::format("{}://{}:{}", options.certificate.empty() ? "http" : "https", host, bound.port())};
+  } catch (const boost::system::system_error& error) {
+    const std::string place =
+        options.unix_socket.empty() ? fmt::format("port {} of {}", options.port, options.host) : options.unix_socket;
+    fail(kListenWhere, "the server must be able to listen, got for {}: {}", io::printable(place),
+         error.code().message());
+  }
+}
+
+// All connections are served in one thread, which never computes.
+asio::awaitable<void> accept_all(asio::io_context& context, Listener& listener, Service& service) {
+  Acceptor& acceptor = listener.acceptor;
+  for (;;) {
+    boost::system::error_code error;
+    auto socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    if (error == asio::error::operation_aborted) co_return;
+    if (error) {
+      // Out of descriptors, most likely: others end first.
+      asio::steady_timer pause(acceptor.get_executor(), std::chrono::milliseconds(100));
+      co_await pause.async_wait(asio::use_awaitable);
+      continue;
+    }
+    start(context, listener, std::move(socket), service);
+  }
+}
+
+// At a signal: clients that are connected get the replies to what they have sent, and no new ones are taken. A second
+// signal, or the end of options.drain, ends the rest.
+asio::awaitable<void> end_at_signal(asio::io_context& context, Listener& listener, Service& service) {
+  Acceptor& acceptor = listener.acceptor;
+  asio::signal_set signals(context, SIGTERM, SIGINT);
+  co_await signals.async_wait(asio::use_awaitable);
+  bool is_hurried = false;
+  signals.async_wait([&is_hurried](const boost::system::error_code& error, int) { is_hurried = !error; });
+  service.is_draining = true;
+  boost::system::error_code error;
+  acceptor.cancel(error);
+  acceptor.non_blocking(true, error);
+  while (!error) {
+    auto socket = acceptor.accept(context, error);
+    if (!error) start(context, listener, std::move(socket), service);
+  }
+  acceptor.close(error);
+  for (const auto& [_, end] : service.end_idle) end();
+  const auto end = std::chrono::steady_clock::now() + service.options.drain;
+  asio::steady_timer timer(context);
+  while (service.metrics.connections > 0 && !is_hurried && std::chrono::steady_clock::now() < end) {
+    constexpr auto kInterval = std::chrono::milliseconds(5);
+    timer.expires_after(kInterval);
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+  service.work.stop();
+  context.stop();
+}
+
+asio::awaitable<void> reload_at_signal(asio::io_context& context, Listener& listener, Service& service) {
+  asio::signal_set signals(context, SIGHUP);
+  for (;;) {
+    co_await signals.async_wait(asio::use_awaitable);
+    co_await service.reload();
+    try {
+      listener.tls = read_tls(service.options);
+    } catch (const Error& error) {
+      if (service.options.log)
+        service.options.log(R"({"event":"reload","outcome":)" + io::quoted_json(error.what()) + '}');
+    }
+  }
+}
+
+}  // namespace
+
+void serve(const ServerOptions& options, const std::function<void(const std::string&)>& ready) {
+  std::signal(SIGPIPE, SIG_IGN);
+  Service service(options);
+  asio::io_context context(1);
+  Listener listener = listen(context, options);
+  listener.tls = read_tls(options);
+  asio::co_spawn(context, accept_all(context, listener, service), asio::detached);
+  asio::co_spawn(context, end_at_signal(context, listener, service), asio::detached);
+  asio::co_spawn(context, reload_at_signal(context, listener, service), asio::detached);
+  ready(listener.address);
+  context.run();
+  if (!options.unix_socket.empty()) ::unlink(options.unix_socket.c_str());
+}
+
+}  // namespace rf::server

@@ -1,0 +1,144 @@
+// Model directories by what they compute (served_model.h).
+#include "served_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "http.h"
+#include "rf/engine/names.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/model/foreign_models.h"
+
+namespace rf::server {
+
+namespace {
+
+[[noreturn]] void refuse_kind(const std::string& name, const char* needed, const char* kind) {
+  throw HttpError(http::status::bad_request,
+                  fmt::format("this route needs {}, got the {} model {}", needed, kind, name));
+}
+
+bool scores_pairs(const std::string& path) {
+  if (tasks::is_cross_encoder(path)) return true;
+  return !io::has_file(path + "/modules.json") && load_any_config(path).head() == Head::kSequenceClassification;
+}
+
+bool generates(const std::string& path) {
+  return !io::has_file(path + "/modules.json") && load_any_config(path).head() == Head::kCausalLm;
+}
+
+}  // namespace
+
+ServedModel::ServedModel(const ModelDirectory& directory, const ServerOptions& options)
+    : name_(directory.name), path_(directory.path) {
+  options_ = {.precision = options.precision, .warn = options.note};
+  engine::VectorKind kind = engine::vectors_of(path_);
+  if (io::has_file(path_ + "/colbert_linear.safetensors")) kind = engine::VectorKind::kAll;  // bge-m3
+  if (kind != engine::VectorKind::kDense) {
+    open_embedder(path_, kind);
+  } else if (scores_pairs(path_)) {
+    pairs_.emplace(tasks::CrossEncoder({.model_dir = path_, .precision = options.precision, .note = options.note}));
+  } else if (generates(path_)) {
+    continuer_.emplace(path_, tasks::ContinuerOptions{.precision = options.precision, .note = options.note});
+  } else {
+    open_embedder(path_, kind);
+  }
+}
+
+void ServedModel::open_embedder(const std::string& path, engine::VectorKind kind) {
+  options_.vectors = kind;
+  if (kind != engine::VectorKind::kTokens) {
+    texts_.emplace(engine::Embedder(path, options_));
+    return;
+  }
+  options_.role = engine::TextRole::kDocument;
+  texts_.emplace(engine::Embedder(path, options_));
+  if (!texts_->embedder.info().by_role) return;
+  engine::EmbedderOptions of_queries = options_;
+  of_queries.role = engine::TextRole::kQuery;
+  of_queries_.emplace(engine::Embedder(path, of_queries));
+}
+
+const char* ServedModel::kind() const {
+  if (continuer_) return "generator";
+  if (pairs_) return pairs_->encoder.info().labels.size() == 1 ? "reranker" : "classifier";
+  switch (texts_->embedder.info().vectors) {
+    case engine::VectorKind::kSparse: return "sparse";
+    case engine::VectorKind::kTokens: return "multi-vector";
+    case engine::VectorKind::kAll: return "dense, sparse and multi-vector";
+    case engine::VectorKind::kDense: break;
+  }
+  return "embedding";
+}
+
+std::string_view ServedModel::precision() const {
+  return std::ranges::find(engine::kPrecisionNames, options_.precision, [](const auto& each) { return each.second; })
+      ->first;
+}
+
+int64_t ServedModel::max_length() const {
+  if (texts_) return texts_->embedder.info().max_length;
+  return pairs_ ? pairs_->encoder.info().max_length : continuer_->max_length();
+}
+
+const TextModel& ServedModel::texts(engine::VectorKind kind) const {
+  const engine::VectorKind own = texts_ ? texts_->embedder.info().vectors : kind;
+  if (texts_ && (own == kind || own == engine::VectorKind::kAll)) return *texts_;
+  const char* const needed = kind == engine::VectorKind::kDense    ? "a model of one vector per text"
+                             : kind == engine::VectorKind::kSparse ? "a model of sparse vectors"
+                                                                   : "a model of vectors of tokens";
+  refuse_kind(name_, needed, this->kind());
+}
+
+const PairModel& ServedModel::pairs() const {
+  if (!pairs_) refuse_kind(name_, "a model of sequence classification", kind());
+  return *pairs_;
+}
+
+const tasks::Continuer& ServedModel::continuer() const {
+  if (!continuer_) refuse_kind(name_, "a causal language model", kind());
+  return *continuer_;
+}
+
+double ServedModel::measure_speed() const {
+  constexpr int64_t kTokens = 128;
+  const std::vector<int32_t> ids(static_cast<size_t>(std::min(kTokens, max_length())));
+  const std::vector<int64_t> offsets = {0, std::ssize(ids)};
+  const engine::Tokens tokens{.ids = ids, .offsets = offsets};
+  const engine::Computation* const computation = texts_   ? &texts_->computation
+                                                 : pairs_ ? &pairs_->computation
+                                                          : nullptr;
+  if (computation == nullptr) return 0;
+  std::vector<float> rows(static_cast<size_t>(computation->rows_of(tokens) * computation->columns));
+  double seconds = 0;
+  for (int i = 0; i < 3; ++i) {  // the first one makes the work space
+    const auto start = std::chrono::steady_clock::now();
+    computation->run(tokens, rows.data());
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  return static_cast<double>(std::ssize(ids)) / seconds;
+}
+
+const text::Tokenizer& ServedModel::tokenizer() const {
+  if (texts_) return texts_->embedder.tokenizer();
+  return pairs_ ? pairs_->encoder.tokenizer() : continuer_->tokenizer();
+}
+
+const tasks::MaskFiller& ServedModel::mask_filler() const {
+  const std::lock_guard lock(mutex_);
+  if (!filler_) {
+    try {
+      filler_.emplace(path_, tasks::MaskFillerOptions{.precision = options_.precision, .note = options_.warn});
+    } catch (const Error& error) {
+      throw HttpError(http::status::bad_request,
+                      fmt::format("/fill-mask needs a masked language model, got the {} model {}: {}", kind(), name_,
+                                  error.what()));
+    }
+  }
+  return *filler_;
+}
+
+}  // namespace rf::server

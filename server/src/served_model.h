@@ -1,0 +1,69 @@
+// A model directory as the server offers it: what its files say that it computes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "rf/engine/embedder.h"
+#include "rf/engine/schedule.h"
+#include "rf/server/server.h"
+#include "rf/tasks/continuation.h"
+#include "rf/tasks/cross_encoder.h"
+#include "rf/tasks/fill_mask.h"
+#include "rf/text/tokenizer.h"
+
+namespace rf::server {
+
+// Models with the computations that all their requests share, and which therefore are computed together.
+struct TextModel {
+  explicit TextModel(engine::Embedder opened) : embedder(std::move(opened)), computation(embedder.computation()) {}
+  engine::Embedder embedder;
+  engine::Computation computation;
+};
+struct PairModel {
+  explicit PairModel(tasks::CrossEncoder opened) : encoder(std::move(opened)), computation(encoder.computation()) {}
+  tasks::CrossEncoder encoder;
+  engine::Computation computation;
+};
+
+class ServedModel {
+ public:
+  // Throws Error for a directory that is not a model.
+  ServedModel(const ModelDirectory& directory, const ServerOptions& options);
+
+  const std::string& name() const { return name_; }
+  // "embedding", "sparse", "multi-vector", "classifier", "reranker" or "generator".
+  const char* kind() const;
+  std::string_view precision() const;
+  int64_t max_length() const;  // tokens of a text
+
+  // Throw HttpError, 400, for a model of another kind.
+  const TextModel& texts(engine::VectorKind kind) const;
+  const PairModel& pairs() const;
+  const text::Tokenizer& tokenizer() const;
+  // Opened at the first call. Throws HttpError, 400, for a model without this head.
+  const tasks::MaskFiller& mask_filler() const;
+  const tasks::Continuer& continuer() const;
+
+  bool is_late_interaction() const { return texts_ && texts_->embedder.info().vectors == engine::VectorKind::kTokens; }
+  // The model of queries of late interaction.
+  const TextModel& queries() const { return of_queries_ ? *of_queries_ : *texts_; }
+  // Computes a short text, and returns the tokens per second.
+  double measure_speed() const;
+
+ private:
+  void open_embedder(const std::string& path, engine::VectorKind kind);
+
+  std::string name_, path_;
+  engine::EmbedderOptions options_;
+  std::optional<TextModel> texts_, of_queries_;
+  std::optional<PairModel> pairs_;
+  std::optional<tasks::Continuer> continuer_;
+  mutable std::mutex mutex_;  // of the next
+  mutable std::optional<tasks::MaskFiller> filler_;
+};
+
+}  // namespace rf::server

@@ -1,0 +1,171 @@
+// Requests to routes, and errors to replies (service.h).
+#include "service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include "rf/io/error.h"
+#include "rf/io/json_field.h"
+#include "rf/io/printable.h"
+
+namespace rf::server {
+
+namespace {
+
+constexpr const char* kServeWhere = "serve";
+
+int threads_of(const ServerOptions& options) {
+  return options.threads > 0 ? options.threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+std::vector<std::string> read_keys(const std::string& path) {
+  if (path.empty()) return {};
+  std::ifstream file(path);
+  std::vector<std::string> keys;
+  for (std::string line; std::getline(file, line);) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (!line.empty()) keys.push_back(line);
+  }
+  if (keys.empty())
+    fail(path, "must have a key on at least one line, got {}", file.is_open() ? "none" : "no such file");
+  return keys;
+}
+
+std::shared_ptr<const Models> open_models(const ServerOptions& options) {
+  if (options.models.empty()) fail<ArgumentError>(kServeWhere, "a model must be given, got none");
+  Models models;
+  for (const ModelDirectory& each : options.models) {
+    const bool is_known = std::ranges::any_of(models, [&](const auto& other) { return other->name() == each.name; });
+    if (is_known)
+      fail<ArgumentError>(kServeWhere, "models must have different names, got {} twice", io::printable(each.name));
+    models.push_back(std::make_unique<ServedModel>(each, options));
+  }
+  return std::make_shared<const Models>(std::move(models));
+}
+
+// Tokens that the slowest model computes in 10 ms. Products of fewer than 128 rows are much slower.
+int64_t budget_of(const Models& models) {
+  constexpr double kSeconds = 0.01, kLeast = 128, kMost = 4096;
+  double budget = kMost;
+  for (const auto& each : models) {
+    const double speed = each->measure_speed();
+    if (speed > 0) budget = std::min(budget, speed * kSeconds);
+  }
+  return static_cast<int64_t>(std::max(budget, kLeast));
+}
+
+// The time depends on the length of `given` alone.
+bool is_equal(std::string_view key, std::string_view given) {
+  size_t difference = key.size() ^ given.size();
+  for (size_t i = 0; i < given.size(); ++i)
+    difference |= static_cast<unsigned char>(given[i] ^ (key.empty() ? 0 : key[i % key.size()]));
+  return difference == 0;
+}
+
+Reply refusal(Dialect dialect, http::status status, const std::string& message) {
+  return {.status = status,
+          .body = error_body(dialect, status, message),
+          .retry_after = status == http::status::too_many_requests ? 1 : 0};
+}
+
+const char* openai_type(http::status status) {
+  if (status == http::status::too_many_requests) return "rate_limit_error";
+  if (status == http::status::unauthorized) return "authentication_error";
+  return static_cast<unsigned>(status) < 500 ? "invalid_request_error" : "server_error";
+}
+
+const char* tei_type(http::status status) {
+  if (status == http::status::too_many_requests) return "Overloaded";
+  return static_cast<unsigned>(status) < 500 ? "Validation" : "Backend";
+}
+
+}  // namespace
+
+std::string error_body(Dialect dialect, http::status status, const std::string& message) {
+  const std::string quoted = io::quoted_json(message);
+  if (dialect == Dialect::kTei) return fmt::format("{{\"error\":{},\"error_type\":\"{}\"}}", quoted, tei_type(status));
+  return fmt::format("{{\"error\":{{\"message\":{},\"type\":\"{}\",\"param\":null,\"code\":{}}}}}", quoted,
+                     openai_type(status), static_cast<unsigned>(status));
+}
+
+Service::Service(const ServerOptions& given)
+    : options(given),
+      models(open_models(options)),
+      token_budget(options.token_budget > 0 ? options.token_budget : budget_of(*models)),
+      work(threads_of(options), {.token_budget = token_budget, .max_tokens = options.max_queued_tokens}),
+      keys_(read_keys(options.api_key_file)) {}
+
+const ServedModel& Call::model(const Fields& fields) const {
+  const std::string name = fields.text_or("model", "");
+  if (name.empty()) return *models->front();
+  std::string known;
+  for (const auto& each : *models) {
+    if (each->name() == name) return *each;
+    known += (known.empty() ? "" : ", ") + each->name();
+  }
+  throw HttpError(http::status::not_found, fmt::format("model must be one of {}, got {}", known, io::printable(name)));
+}
+
+asio::awaitable<void> Service::reload() {
+  std::string outcome = R"("models were opened again")";
+  try {
+    models = co_await work.in_pool([this] { return open_models(options); });
+  } catch (const std::exception& error) {
+    outcome = io::quoted_json(error.what());
+  }
+  if (options.log) options.log(fmt::format(R"({{"event":"reload","outcome":{}}})", outcome));
+}
+
+bool Service::may_call(const HttpRequest& request) const {
+  if (keys_.empty()) return true;
+  std::string_view given = request[http::field::authorization];
+  constexpr std::string_view kScheme = "Bearer ";
+  if (!given.starts_with(kScheme)) return false;
+  given.remove_prefix(kScheme.size());
+  bool is_known = false;
+  for (const std::string& key : keys_) is_known |= is_equal(key, given);
+  return is_known;
+}
+
+asio::awaitable<Reply> Service::reply(const HttpRequest& request) {
+  std::string allowed;
+  const Route* const route = find_route(request.method(), request.target(), allowed);
+  if (route == nullptr) {
+    const std::string path(path_of(request.target()));
+    if (allowed.empty())
+      co_return refusal(Dialect::kOpenAi, http::status::not_found,
+                        fmt::format("no route has the path {}", io::printable(path)));
+    Reply reply =
+        refusal(Dialect::kOpenAi, http::status::method_not_allowed, fmt::format("{} takes {}", path, allowed));
+    reply.allow = allowed;
+    co_return reply;
+  }
+  if (!route->is_open && !may_call(request))
+    co_return refusal(route->dialect, http::status::unauthorized,
+                      "a valid key must be sent as Authorization: Bearer KEY");
+  const std::string_view encoding = request[http::field::content_encoding];
+  if (!encoding.empty() && encoding != "identity")
+    co_return refusal(route->dialect, http::status::unsupported_media_type,
+                      fmt::format("a body must not be encoded, got {}", io::printable(std::string(encoding))));
+  try {
+    Call call{.request = request, .models = models};
+    if (route->verb == http::verb::post)
+      call.body = co_await work.in_pool([&] { return parse_object(request.body()); });
+    co_return co_await route->handle(*this, call);
+  } catch (const HttpError& error) {
+    co_return refusal(route->dialect, error.status(), error.what());
+  } catch (const engine::RequestCancelled&) {
+    co_return refusal(route->dialect, http::status::service_unavailable, "the server stops");
+  } catch (const Error& error) {
+    co_return refusal(route->dialect, http::status::bad_request, error.what());
+  } catch (const std::bad_alloc&) {
+    co_return refusal(route->dialect, http::status::payload_too_large, "the request needs more memory than there is");
+  } catch (const std::exception& error) {
+    co_return refusal(route->dialect, http::status::internal_server_error, error.what());
+  }
+}
+
+}  // namespace rf::server

@@ -1,0 +1,316 @@
+"""roformer serve as operators and bad clients meet it: keys, limits, clients that leave, bytes that are not HTTP, and
+the end at a signal."""
+
+import http.client
+import json
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from cli_support import refused
+from roformer_cpp import SentenceTransformer
+from sentence_model import TEXTS, save_encoder, save_modules
+from server_case import serving
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "letters"
+    folder.mkdir()
+    save_encoder(folder)
+    save_modules(folder, normalize=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(model):
+    with serving("--model", model, "--max-body", 5000) as server:
+        yield server
+
+
+def send(server, data, wait=5):
+    """What the server sends for these bytes until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=wait) as connection:
+        connection.sendall(data)
+        got = b""
+        while part := connection.recv(65536):
+            got += part
+        return got.decode()
+
+
+def request(body, *fields, path="/embed"):
+    lines = [f"POST {path} HTTP/1.1", "Host: a", *fields]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+def test_keys(model, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("first\r\n\nsecond key\n")
+    with serving("--model", model, "--api-key-file", keys) as server:
+        for sent, status in (
+            (None, 401),
+            ("first", 200),
+            ("second key", 200),
+            ("firs", 401),
+            ("first ", 200),
+            ("", 401),
+        ):
+            headers = {} if sent is None else {"Authorization": "Bearer " + sent}
+            assert server.call("POST", "/embed", {"inputs": "a"}, headers=headers)[0] == status, sent
+        assert server.call("GET", "/health")[0] == 200 and server.call("GET", "/v1/models")[0] == 401
+    keys.write_text("\n")
+    assert "must have a key" in refused("serve", "--model", model, "--api-key-file", keys)
+    assert "no such file" in refused("serve", "--model", model, "--api-key-file", tmp_path / "none")
+
+
+def test_refused_options(model, tmp_path, server):
+    assert "IP address" in refused("serve", "--model", model, "--host", "example.org")
+    assert "different names" in refused("serve", "--model", model, model)
+    assert "must be able to listen" in refused("serve", "--model", model, "--port", server.port)
+    (tmp_path / "file").write_text("")
+    assert "must not exist" in refused("serve", "--model", model, "--unix-socket", tmp_path / "file")
+    refused("serve", "--model", tmp_path / "none")
+
+
+def test_unix_socket(model, tmp_path):
+    path = tmp_path / "socket"
+    for _ in range(2):  # the second finds the file that a killed server leaves
+        with serving("--model", model, "--unix-socket", path) as server:
+            assert server.url == f"unix:{path}"
+            connection = http.client.HTTPConnection("a")
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.connect(str(path))
+            connection.request("GET", "/health")
+            assert connection.getresponse().status == 200
+            assert "another server" in refused("serve", "--model", model, "--unix-socket", path)
+            server.process.kill()
+            server.process.wait()
+            server.process.returncode = 0
+    assert path.exists()
+
+
+def test_limits(server):
+    status, result = server.call("POST", "/embed", {"inputs": "a" * 5000})
+    assert status == 413 and "at most 5000 bytes" in result["error"]["message"]
+    status, result = server.call("GET", "/health", headers={"X": "a" * 20000})
+    assert status == 431
+    status, result = server.call("POST", "/embed", {"inputs": "a"}, headers={"Content-Encoding": "gzip"})
+    assert status == 415
+    assert server.post("/embed", {"inputs": "a"})
+
+
+def test_cors_and_trace(model):
+    with serving("--model", model, "--cors-origin", "https://a.example") as server:
+        server.call("GET", "/health", headers={"Origin": "https://a.example", "traceparent": "00-ab-cd-01"})
+        assert server.headers["Access-Control-Allow-Origin"] == "https://a.example"
+        assert server.headers["traceparent"] == "00-ab-cd-01"
+        server.call("GET", "/health", headers={"Origin": "https://b.example"})
+        assert "Access-Control-Allow-Origin" not in server.headers
+    lines = [json.loads(line) for line in server.log.splitlines()]
+    assert lines[0]["path"] == "/health" and lines[0]["status"] == 200 and lines[0]["traceparent"] == "00-ab-cd-01"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /health\r\n\r\n",
+        b"POST /embed HTTP/1.1\r\nHost a\r\n\r\n",
+        request(b"{}", "Content-Length: 2", "Content-Length: 3"),
+        request(b"{}", "Content-Length: -1"),
+        request(b"{}", "Content-Length: 99999999999999999999999"),
+        request(b"2\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding: chunked", "Content-Length: 2"),
+        request(b"ffffffffffffffff1\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding: chunked"),
+        request(b"-2\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding: chunked"),
+        b"POST /embed HTTP/1.1\nHost: a\nContent-Length: 2\n\n{}",
+        b"GET /health HTTP/1.1\r\nHost: a\r\n b: c\r\nA\x00: b\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_not_http(server, data):
+    got = send(server, data)
+    assert got.startswith("HTTP/1.1 4") and got.count("HTTP/1.1 4") == 1, got
+    assert server.post("/embed", {"inputs": "a"})
+
+
+def test_texts_that_are_not_utf8(server):
+    got = send(server, request(b'{"inputs": "\xff\xfe"}', "Content-Length: 16", "Connection: close"))
+    assert got.startswith("HTTP/1.1 400")
+
+
+def test_pipelined_requests(server):
+    one = request(b'{"inputs": "a"}', "Content-Length: 15")
+    got = send(server, one + one + request(b'{"inputs": "b"}', "Content-Length: 15", "Connection: close"))
+    assert got.count("HTTP/1.1 200") == 3
+
+
+def test_many_clients(server, model):
+    """Each gets its own vectors, whatever others ask."""
+    texts = [f"{a} {b}" for a in "abcdef" for b in ("cat", "dog", "word and word")]
+    expected = SentenceTransformer(model).encode(texts)
+    wrong = []
+
+    def client(start):
+        connection = server.connect()
+        for i in range(start, start + 40):
+            k = i % len(texts)
+            connection.request("POST", "/embed", json.dumps({"inputs": [texts[k]] * (1 + i % 3)}))
+            rows = json.loads(connection.getresponse().read())
+            if not all(np.array_equal(np.array(row, np.float32), expected[k]) for row in rows):
+                wrong.append(texts[k])
+
+    threads = [threading.Thread(target=client, args=(7 * i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_client_that_leaves_frees_its_place(model):
+    with serving("--model", model, "--max-queued-tokens", 1000000, "--batch-tokens", 24) as server:
+        body = json.dumps(
+            {
+                "inputs": [
+                    f"{a}{b}{c}{d}"
+                    for a in "abcdefghij"
+                    for b in "abcdefghij"
+                    for c in "abcdefghij"
+                    for d in "abcdefghij"
+                ]
+            }
+        )
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            connection.sendall(request(body.encode(), f"Content-Length: {len(body)}"))
+            while "active_requests 2" not in server.call("GET", "/metrics")[1]:
+                time.sleep(0.01)
+        end = time.monotonic() + 20
+        while 'route="/embed",status="499"} 1' not in server.call("GET", "/metrics")[1]:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_a_full_queue(model):
+    texts = [f"{a}{b}{c}" for a in "abcdefghij" for b in "abcdefghij" for c in "abcdefghij"] * 20
+    with serving("--model", model, "--max-queued-tokens", 10, "--batch-tokens", 24) as server:
+        statuses = []
+
+        def client():
+            statuses.append((server.call("POST", "/embed", {"inputs": texts})[0], server.headers["Retry-After"]))
+
+        threads = [threading.Thread(target=client) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {status for status, _ in statuses} == {200, 429}
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_the_end_loses_no_request(model, sent):
+    """Requests that have arrived are answered; a connection that waits is closed."""
+    texts = [f"{a}{b}{c}" for a in "abcdefghij" for b in "abcdefghij" for c in "abcdefghij"]
+    with serving("--model", model) as server:
+        idle = server.connect()
+        idle.request("GET", "/health")
+        idle.getresponse().read()
+        busy = [server.connect() for _ in range(4)]
+        for connection in busy:
+            connection.request("POST", "/embed", json.dumps({"inputs": texts}))
+        server.process.send_signal(sent)
+        for connection in busy:
+            response = connection.getresponse()
+            assert response.status == 200 and len(json.loads(response.read())) == len(texts)
+        assert server.process.wait(timeout=20) == 0
+
+
+def test_tls(model, tmp_path):
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    files = ["--tls-cert", certificate, "--tls-key", key]
+    make_certificate(certificate, key)
+    with serving("--model", model, *files) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        context = ssl.create_default_context(cafile=certificate)
+        connection = http.client.HTTPSConnection("localhost", server.port, context=context, timeout=60)
+        for _ in range(3):
+            connection.request("POST", "/embed", json.dumps({"inputs": TEXTS}))
+            assert len(json.loads(connection.getresponse().read())) == len(TEXTS)
+        assert send(server, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n") == ""
+        make_certificate(certificate, key)  # of another key
+        server.process.send_signal(signal.SIGHUP)
+        renewed = ssl.create_default_context(cafile=certificate)
+        end = time.monotonic() + 20
+        while True:
+            fresh = http.client.HTTPSConnection("localhost", server.port, context=renewed, timeout=60)
+            try:
+                fresh.request("GET", "/health")
+                break
+            except ssl.SSLError:
+                assert time.monotonic() < end
+        assert fresh.getresponse().status == 200
+        connection.request("GET", "/health")  # goes on with the old one
+        assert connection.getresponse().status == 200
+    key.write_text("no key")
+    assert f"[{key}] must be a PEM file" in refused("serve", "--model", model, *files)
+    refused("serve", "--model", model, "--tls-cert", certificate, code=2)
+
+
+def make_certificate(certificate, key):
+    if shutil.which("openssl") is None:
+        pytest.skip("NOT TESTED: openssl is not installed")
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    subprocess.run([*command, "-out", certificate, "-keyout", key], check=True, capture_output=True)
+
+
+def test_reload(model, tmp_path):
+    """Models are exchanged while clients ask; a directory that cannot be opened changes nothing."""
+    served, other = tmp_path / "served", tmp_path / "other"
+    shutil.copytree(model, served)
+    other.mkdir()
+    save_encoder(other, initializer_range=0.5)
+    save_modules(other, normalize=True)
+    first, second = (SentenceTransformer(folder).encode("abc") for folder in (model, other))
+    assert not np.array_equal(first, second)
+    with serving("--model", served) as server:
+        asked = []
+
+        def ask():
+            while len(asked) < 5000 and not stop.is_set():
+                asked.append(np.array(server.post("/embed", {"inputs": "abc"})[0], np.float32))
+
+        stop = threading.Event()
+        client = threading.Thread(target=ask)
+        client.start()
+        served.rename(tmp_path / "old")
+        other.rename(served)
+        server.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 30
+        while not asked or not np.array_equal(asked[-1], second):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        stop.set()
+        client.join()
+        assert all(np.array_equal(vector, first) or np.array_equal(vector, second) for vector in asked)
+        (served / "config.json").write_text("{")
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert np.array_equal(np.array(server.post("/embed", {"inputs": "abc"})[0], np.float32), second)
+    events = [json.loads(line) for line in server.log.splitlines() if "event" in line]
+    assert events[0]["outcome"] == "models were opened again" and "config.json" in events[1]["outcome"]
+
+
+def test_silent_clients_do_not_hold_others(server):
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+    for connection in silent[::2]:
+        connection.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Le")
+    assert server.post("/embed", {"inputs": TEXTS})
+    for connection in silent:
+        connection.close()

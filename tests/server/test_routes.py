@@ -1,0 +1,208 @@
+"""roformer serve: each route gives the results of the package, whose functions other tests compare with oracles."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+from cli_support import results
+from engine_case import make_oracle
+from roformer_cpp import CrossEncoder, MultiVectorEncoder, SentenceTransformer
+from sentence_model import TEXTS, WORDS, save_classifier, save_encoder, save_modules, save_tokenizer
+from server_case import serving
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model of each kind."""
+    root = tmp_path_factory.mktemp("models")
+    folders = {name: root / name for name in ("dense", "masked", "late", "rerank", "classes")}
+    for folder in folders.values():
+        folder.mkdir()
+    save_encoder(folders["dense"])
+    save_modules(folders["dense"], normalize=True, prompts={"query": "q "})
+    make_oracle("Bert", "ForMaskedLM", vocab_size=len(WORDS)).save_pretrained(folders["masked"])
+    save_tokenizer(folders["masked"], do_lower_case=True, model_max_length=24)
+    save_encoder(folders["late"])
+    save_modules(
+        folders["late"], normalize=True, model_type="MultiVectorEncoder", prompts={"query": "q ", "document": "d "}
+    )
+    entries = json.loads((folders["late"] / "modules.json").read_text())
+    del entries[1]  # Pooling
+    (folders["late"] / "modules.json").write_text(json.dumps(entries))
+    save_classifier(folders["rerank"], 1)
+    save_classifier(folders["classes"], 3)
+    return folders
+
+
+@pytest.fixture(scope="module")
+def server(folders):
+    with serving("--model", *(f"{name}={folder}" for name, folder in folders.items())) as server:
+        yield server
+
+
+def exact(values):
+    return np.array(values, np.float32)
+
+
+def test_openai_embeddings(server, folders):
+    model = SentenceTransformer(folders["dense"])
+    result = server.post("/v1/embeddings", {"input": TEXTS, "model": "dense", "user": "ignored"})
+    assert result["object"] == "list" and result["model"] == "dense"
+    assert [each["index"] for each in result["data"]] == list(range(len(TEXTS)))
+    vectors = exact([each["embedding"] for each in result["data"]])
+    assert np.array_equal(vectors, model.encode(TEXTS))
+    tokens = sum(len(each) for each in server.post("/tokenize", {"inputs": [t[:40] for t in TEXTS]}))
+    assert 0 < result["usage"]["total_tokens"] == result["usage"]["prompt_tokens"] <= tokens
+    one = server.post("/v1/embeddings", {"input": TEXTS[0], "encoding_format": "base64"})
+    sent = np.frombuffer(base64.b64decode(one["data"][0]["embedding"], validate=True), "<f4")
+    assert np.array_equal(sent, vectors[0])
+    short = server.post("/embeddings", {"input": TEXTS, "dimensions": 7})
+    lines = results("embed", "--model", folders["dense"], "--dimensions", 7, "--text", *TEXTS)
+    assert [each["embedding"] for each in short["data"]] == [line["embedding"] for line in lines]
+    ids = [WORDS.index("a"), WORDS.index("##b"), WORDS.index("##c")]
+    for given in (ids, [ids]):
+        by_ids = server.post("/v1/embeddings", {"input": given})["data"]
+        assert np.array_equal(exact(by_ids[0]["embedding"]), model.encode("abc"))
+
+
+def test_tei_embed(server, folders):
+    model = SentenceTransformer(folders["dense"])
+    assert np.array_equal(exact(server.post("/embed", {"inputs": TEXTS})), model.encode(TEXTS))
+    named = server.post("/embed", {"inputs": "the cat", "prompt_name": "query"})
+    assert np.array_equal(exact(named), model.encode(["the cat"], prompt_name="query"))
+    similarities = server.post("/similarity", {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[2:5]}})
+    vectors = model.encode(TEXTS)
+    np.testing.assert_allclose(similarities, vectors[2:5] @ vectors[0], atol=1e-6)
+    long = " ".join(["word"] * 30)
+    assert np.array_equal(exact(server.post("/embed", {"inputs": long})), model.encode([long]))
+    status, result = server.call("POST", "/embed", {"inputs": long, "truncate": False})
+    assert status == 413 and "at most 24 tokens" in result["error"]
+    exactly = " ".join(["a"] * 22)
+    server.post("/embed", {"inputs": exactly, "truncate": False})
+
+
+def test_tokens_and_sparse(server, folders):
+    arrays = MultiVectorEncoder(folders["late"]).encode_document(TEXTS)
+    result = server.post("/embed_all", {"inputs": TEXTS, "model": "late"})
+    for rows, array in zip(result, arrays, strict=True):
+        assert np.array_equal(exact(rows).reshape(array.shape), array)
+    with_sparse = server.call("POST", "/embed_sparse", {"inputs": "a", "model": "dense"})
+    assert with_sparse[0] == 400 and "got the embedding model dense" in with_sparse[1]["error"]
+
+
+def test_rerank(server, folders):
+    query, documents = "the cat", ["dog", "the cat sat", "", "cat"]
+    scores = CrossEncoder(folders["rerank"]).predict([(query, each) for each in documents])
+    order = np.argsort(-scores, kind="stable").tolist()
+    result = server.post(
+        "/v1/rerank",
+        {
+            "query": query,
+            "documents": [*documents[:3], {"text": documents[3]}],
+            "model": "rerank",
+            "return_documents": True,
+        },
+    )
+    assert [each["index"] for each in result["results"]] == order
+    assert np.array_equal(exact([each["relevance_score"] for each in result["results"]]), scores[order])
+    assert [each["document"]["text"] for each in result["results"]] == [documents[i] for i in order]
+    two = server.post("/v2/rerank", {"query": query, "documents": documents, "model": "rerank", "top_n": 2})
+    assert [each["index"] for each in two["results"]] == order[:2]
+    tei = server.post("/rerank", {"query": query, "texts": documents, "model": "rerank", "return_text": True})
+    assert [(each["index"], each["text"]) for each in tei] == [(i, documents[i]) for i in order]
+    late = MultiVectorEncoder(folders["late"])
+    scores = late.similarity(late.encode_query(query), late.encode_document(documents))[0]
+    result = server.post("/v1/rerank", {"query": query, "documents": documents, "model": "late"})["results"]
+    np.testing.assert_allclose(
+        [each["relevance_score"] for each in result], scores[[e["index"] for e in result]], rtol=1e-5
+    )
+
+
+def test_predict(server, folders):
+    model = CrossEncoder(folders["classes"])
+    one = server.post("/predict", {"inputs": "abc de", "model": "classes"})
+    assert sorted(each["label"] for each in one) == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert sum(each["score"] for each in one) == pytest.approx(1, abs=1e-6)
+    assert one == sorted(one, key=lambda each: -each["score"])
+    raw = server.post("/predict", {"inputs": [["the cat", "sat"]], "raw_scores": True, "model": "classes"})[0]
+    expected = model.predict([("the cat", "sat")], activation_fn="identity")[0]
+    assert {each["label"]: np.float32(each["score"]) for each in raw} == {
+        f"LABEL_{i}": x for i, x in enumerate(expected)
+    }
+
+
+def test_texts_and_tokens(server, folders):
+    tokens = server.post("/tokenize", {"inputs": "abc de", "model": "dense"})[0]
+    assert [each["text"] for each in tokens] == ["[CLS]", "a", "##b", "##c", "d", "##e", "[SEP]"]
+    assert tokens[4] == {"id": WORDS.index("d"), "text": "d", "special": False, "start": 4, "stop": 5}
+    assert tokens[0]["special"] and tokens[0]["start"] is None
+    ids = [each["id"] for each in tokens]
+    assert server.post("/decode", {"ids": ids, "model": "dense"}) == ["abc de"]
+    both = server.post("/decode", {"ids": [ids, ids[1:3]], "skip_special_tokens": False, "model": "dense"})
+    assert both == ["[CLS] abc de [SEP]", "ab"]
+    filled = server.post("/fill-mask", {"inputs": "a [MASK] b", "model": "masked", "top_k": 3})[0][0]
+    expected = results("fill-mask", "--model", folders["masked"], "--text", "a [MASK] b", "--top-k", 3)[0][
+        "predictions"
+    ]
+    assert [each["token_str"] for each in filled] == [each["token"] for each in expected]
+    assert [each["score"] for each in filled] == [each["probability"] for each in expected]
+
+
+def test_operations(server):
+    assert server.call("GET", "/health")[0] == 200 and server.call("HEAD", "/health") == (200, "")
+    assert server.call("GET", "/ready") == (200, {"status": "ready"})
+    models = server.call("GET", "/v1/models")[1]["data"]
+    kinds = {
+        "dense": "embedding",
+        "masked": "embedding",
+        "late": "multi-vector",
+        "rerank": "reranker",
+        "classes": "classifier",
+    }
+    assert {each["id"]: each["kind"] for each in models} == kinds
+    info = server.call("GET", "/info")[1]
+    assert info["model_id"] == "dense" and info["max_input_length"] == 24 and info["model_dtype"] == "float32"
+    paths = server.call("GET", "/openapi.json")[1]["paths"]
+    assert "post" in paths["/v1/embeddings"] and "get" in paths["/health"]
+    text = server.call("GET", "/metrics")[1]
+    assert (
+        "# TYPE roformer_requests_total counter" in text
+        and 'roformer_requests_total{route="/ready",status="200"} 1' in text
+    )
+    for path, wanted in (("/v1/embeddings", "POST"), ("/health", "GET, HEAD")):
+        status, _ = server.call("PUT", path, "{}")
+        assert status == 405 and server.headers["Allow"] == wanted
+    assert server.call("GET", "/no")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("/v1/embeddings", "{", 400, "the body must be JSON"),
+        ("/v1/embeddings", "[]", 400, "the body must be a JSON object, got array"),
+        ("/v1/embeddings", {}, 400, "input must be given"),
+        ("/v1/embeddings", {"input": []}, 400, "at least one text"),
+        ("/v1/embeddings", {"input": ["a", 1]}, 400, "input[1] must be a text, got number"),
+        ("/v1/embeddings", {"input": [[1], "a"]}, 400, "got both"),
+        ("/v1/embeddings", {"input": [1, 99999999]}, 400, "below 61"),
+        ("/v1/embeddings", {"input": "a", "dimensions": 10**30}, 400, "dimensions must be an integer"),
+        ("/v1/embeddings", {"input": "a", "encoding_format": "hex"}, 400, "float or base64"),
+        ("/v1/embeddings", {"input": "a", "model": "gpt"}, 404, "model must be one of dense"),
+        ("/v1/embeddings", {"input": "a", "prompt_name": "no"}, 400, "no"),
+        ("/v1/embeddings", '{"input": ' + "[" * 1000 + "]" * 1000 + "}", 400, "nested at most"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"], "model": "dense"}, 400, "sequence classification"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"], "model": "classes"}, 400, "one score, got 3 labels"),
+        ("/v1/completions", {"prompt": "a"}, 400, "causal language model"),
+        ("/fill-mask", {"inputs": "a [MASK]", "model": "dense"}, 400, "masked language model"),
+        ("/predict", {"inputs": ["a", "b", "c"], "model": "classes"}, 400, "inputs must be"),
+        ("/decode", {"ids": [-1]}, 400, "below 61"),
+    ],
+)
+def test_bad_requests(server, path, body, status, words):
+    got, result = server.call("POST", path, body)
+    error = result["error"]
+    message = error["message"] if path.startswith("/v1") else error
+    assert got == status and words in message, result
+    assert "\n" not in message

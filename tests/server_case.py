@@ -1,0 +1,73 @@
+"""A running `roformer serve` for tests."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+from contextlib import contextmanager
+
+from cli_support import PROGRAM
+
+
+class Server:
+    """A server that has said where it listens."""
+
+    def __init__(self, process, address):
+        self.process = process
+        self.port = int(address.rpartition(":")[2]) if address.startswith("http") else None
+        self.url = address
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+
+    def call(self, method, path, body=None, headers=()):
+        """The status and the body, parsed where it is JSON; body: an object, or text as it is sent."""
+        connection = self.connect()
+        sent = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
+        connection.request(method, path, sent, {"Content-Type": "application/json", **dict(headers)})
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        self.headers = response.headers
+        is_json = response.headers.get("Content-Type") == "application/json"
+        return response.status, json.loads(text) if is_json and text else text.decode()
+
+    def post(self, path, body, **options):
+        """The result of a request that must succeed."""
+        status, result = self.call("POST", path, body, **options)
+        assert status == 200, result
+        return result
+
+    def stop(self, sent=signal.SIGTERM):
+        self.process.send_signal(sent)
+        return self.process.wait(timeout=60)
+
+
+@contextmanager
+def serving(*arguments, threads=1):
+    """Starts the program on a free port; ends it with SIGTERM, and checks that it ends without an error."""
+    where = [] if "--unix-socket" in arguments else ["--port", "0"]
+    process = subprocess.Popen(
+        [PROGRAM, "serve", *map(str, arguments), *where],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, OMP_NUM_THREADS=str(threads)),
+    )
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if found := re.match(r"listening on (\S+)", line):
+            break
+    else:
+        raise AssertionError("".join(lines))
+    server = Server(process, found[1])
+    try:
+        yield server
+    finally:
+        if process.poll() is None:
+            server.stop()
+        server.log = process.stderr.read()
+        process.stderr.close()
+    assert process.returncode == 0, server.log
