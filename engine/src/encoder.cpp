@@ -205,17 +205,18 @@ rf_attention_args Encoder::packed_args(int64_t layer, const EncoderInput& input,
 
 void Encoder::norm_heads(const Block& block, int64_t tokens, void* qkv) const {
   if (block.query_norm.columns == 0) return;
-  auto* head = static_cast<char*>(qkv);
+  char* const head = static_cast<char*>(qkv);
+  const int64_t query_bytes = config_.query_width() * bytes_of(dtype_);
   if (config_.block.whole_query_key_norm) {
     block.query_norm(dtype_, tokens, head, nullptr, head, qkv_width());
-    head += config_.query_width() * bytes_of(dtype_);
-    return block.key_norm(dtype_, tokens, head, nullptr, head, qkv_width());
+    return block.key_norm(dtype_, tokens, head + query_bytes, nullptr, head + query_bytes, qkv_width());
   }
-  for (int64_t h = 0; h < config_.num_attention_heads + config_.key_heads(); ++h) {
-    const Norm& norm = h < config_.num_attention_heads ? block.query_norm : block.key_norm;
-    norm(dtype_, tokens, head, nullptr, head, qkv_width());
-    head += config_.head_dim() * bytes_of(dtype_);
-  }
+  constexpr int64_t kFewTokens = 16;
+  parallel_for(tokens, tokens > kFewTokens, [&](int64_t t) {
+    char* const queries = head + t * qkv_width() * bytes_of(dtype_);
+    block.query_norm(dtype_, config_.num_attention_heads, queries, nullptr, queries);
+    block.key_norm(dtype_, config_.key_heads(), queries + query_bytes, nullptr, queries + query_bytes);
+  });
 }
 
 // y = down(activation(up(x))), or with a gate down(activation(gate(x)) * up(x)).

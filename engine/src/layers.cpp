@@ -95,8 +95,7 @@ void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y,
   if (activation && args.activation == RF_LINEAR_NONE) activate(*activation, dtype_, rows, out_, y, out_);
 }
 
-void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y,
-                      int64_t stride) const {
+void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const {
   rf_norm_args args = {};
   args.struct_size = sizeof args;
   args.dtype = dtype;
@@ -106,7 +105,7 @@ void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* r
   args.x = x;
   args.residual = residual;
   args.y = y;
-  args.x_stride = args.residual_stride = args.y_stride = stride > 0 ? stride : columns;
+  args.x_stride = args.residual_stride = args.y_stride = columns;
   args.gamma = gain.empty() ? nullptr : gain.data();
   args.beta = bias.empty() ? nullptr : bias.data();
   args.eps = eps;
@@ -128,18 +127,26 @@ void relu(rf_dtype dtype, int64_t count, void* x) {
   });
 }
 
-// y[i] = compute(y[i], x[i])
+// y[i] = compute(y[i], x[i]), in parts whose loops use vectors.
 template <class Compute>
-void update(rf_dtype dtype, int64_t count, bool parallel, const void* x, void* y, const Compute& compute) {
+void update(rf_dtype dtype, int64_t count, const void* x, void* y, const Compute& compute) {
+  constexpr int64_t kPart = 4096;
+  const auto in_parts = [=](const auto& part) {
+    parallel_for((count + kPart - 1) / kPart, count > kParallelElements,
+                 [=](int64_t i) { part(i * kPart, std::min(count, (i + 1) * kPart)); });
+  };
   if (dtype == RF_F32) {
     const auto* from = static_cast<const float*>(x);
     auto* to = static_cast<float*>(y);
-    return parallel_for(count, parallel, [=](int64_t i) { to[i] = compute(to[i], from[i]); });
+    return in_parts([=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) to[i] = compute(to[i], from[i]);
+    });
   }
   const auto* from = static_cast<const uint16_t*>(x);
   auto* to = static_cast<uint16_t*>(y);
-  parallel_for(count, parallel,
-               [=](int64_t i) { to[i] = bf16_of_float(compute(float_of_bf16(to[i]), float_of_bf16(from[i]))); });
+  in_parts([=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = bf16_of_float(compute(float_of_bf16(to[i]), float_of_bf16(from[i])));
+  });
 }
 
 void activate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x, int64_t stride,
@@ -148,8 +155,7 @@ void activate(Activation activation, rf_dtype dtype, int64_t rows, int64_t colum
   if (!form && factor != nullptr) fail("model", "gates must be of gelu, gelu_new or silu, got another activation");
   if (!form) {
     if (activation == Activation::kRelu) return relu(dtype, rows * columns, x);
-    return update(dtype, rows * columns, rows * columns > kParallelElements, x, x,
-                  [](float value, float) { return std::tanh(value); });
+    return update(dtype, rows * columns, x, x, [](float value, float) { return std::tanh(value); });
   }
   rf_gelu_args args = {};
   args.struct_size = sizeof args;
@@ -168,7 +174,7 @@ void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64
 }
 
 void add(rf_dtype dtype, int64_t count, const void* x, void* y) {
-  update(dtype, count, count > kParallelElements, x, y, [](float sum, float value) { return sum + value; });
+  update(dtype, count, x, y, [](float sum, float value) { return sum + value; });
 }
 
 void rotate_rows(rf_dtype dtype, const rf_attention_args& terms, const rf_attention_rotation& rotation, int64_t tokens,

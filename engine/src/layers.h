@@ -50,8 +50,7 @@ struct Norm {
   int64_t columns = 0;            // 0: no norm
   std::vector<float> gain, bias;  // each empty: none
   double eps = 0;
-  // stride: of rows of x, residual and y; 0: columns.
-  void operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y, int64_t stride = 0) const;
+  void operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const;
 };
 
 // A layer: its norms are after attention and the feed-forward network, or before them, and `up` may have a gate before

@@ -48,7 +48,7 @@ class ServedModel {
   const tasks::MaskFiller& mask_filler() const;
   const tasks::Continuer& continuer() const;
 
-  bool is_late_interaction() const { return texts_ && texts_->embedder.info().vectors == engine::VectorKind::kTokens; }
+  bool is_late_interaction() const { return texts_ && texts_->embedder.info().token_dimensions > 0; }
   // The model of queries of late interaction.
   const TextModel& queries() const { return of_queries_ ? *of_queries_ : *texts_; }
   // Computes a short text, and returns the tokens per second.
