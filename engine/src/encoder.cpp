@@ -205,17 +205,14 @@ rf_attention_args Encoder::packed_args(int64_t layer, const EncoderInput& input,
 
 void Encoder::norm_heads(const Block& block, int64_t tokens, void* qkv) const {
   if (block.query_norm.columns == 0) return;
-  char* const head = static_cast<char*>(qkv);
-  const int64_t query_bytes = config_.query_width() * bytes_of(dtype_);
-  if (config_.block.whole_query_key_norm) {
-    block.query_norm(dtype_, tokens, head, nullptr, head, qkv_width());
-    return block.key_norm(dtype_, tokens, head + query_bytes, nullptr, head + query_bytes, qkv_width());
-  }
+  const bool is_whole = config_.block.whole_query_key_norm;
+  const int64_t query_rows = is_whole ? 1 : config_.num_attention_heads, key_rows = is_whole ? 1 : config_.key_heads();
   constexpr int64_t kFewTokens = 16;
   parallel_for(tokens, tokens > kFewTokens, [&](int64_t t) {
-    char* const queries = head + t * qkv_width() * bytes_of(dtype_);
-    block.query_norm(dtype_, config_.num_attention_heads, queries, nullptr, queries);
-    block.key_norm(dtype_, config_.key_heads(), queries + query_bytes, nullptr, queries + query_bytes);
+    char* const queries = static_cast<char*>(qkv) + t * qkv_width() * bytes_of(dtype_);
+    char* const keys = queries + config_.query_width() * bytes_of(dtype_);
+    block.query_norm(dtype_, query_rows, queries, nullptr, queries);
+    block.key_norm(dtype_, key_rows, keys, nullptr, keys);
   });
 }
 
