@@ -6,6 +6,7 @@
 #include <ATen/ops/exp2.h>
 #include <ATen/ops/tensor.h>
 
+#include <bit>
 #include <vector>
 
 #include "distance_bias.h"
