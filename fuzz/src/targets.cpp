@@ -170,14 +170,7 @@ constexpr std::string_view kModuleFiles[] = {"modules.json",
 void embed(const std::string& path, engine::VectorKind kind, engine::TextRole role) {
   const engine::Embedder embedder(path, {.vectors = kind, .role = role});
   const std::string_view texts[] = {"a b.", "", "ab"};
-  if (kind == engine::VectorKind::kTokens) {
-    check(embedder.embed_tokens(texts).offsets.size() == std::size(texts) + 1);
-  } else if (kind == engine::VectorKind::kSparse) {
-    check(embedder.embed_sparse(texts).size() == std::size(texts));
-  } else {
-    std::vector<float> vectors(std::size(texts) * static_cast<size_t>(embedder.info().dimensions));
-    embedder.embed(texts, vectors.data());
-  }
+  check(embedder.vectors(texts).size() == std::size(texts));
 }
 
 // Sections: the files of sentence-transformers beside an encoder.
