@@ -61,8 +61,6 @@ FAMILIES = {
         "DebertaV2ForMaskedLM", _DEBERTA | {"pos_att_type": ["c2p"], "max_relative_positions": 5}
     ),
     "deberta-v2, none": Family("DebertaV2ForMaskedLM", _BERT),
-    "deberta": Family("DebertaForMaskedLM", _DEBERTA | {"max_relative_positions": 12}),
-    "mpnet": Family("MPNetForMaskedLM", _BERT | {"max_position_embeddings": 64}),
     **{name: Family(head, _BERT) for name, head in _ENCODERS.items()},
     "distilbert": Family("DistilBertForMaskedLM", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 40}),
     "albert": Family("AlbertForMaskedLM", _BERT | {"embedding_size": 24}),
@@ -86,6 +84,8 @@ FAMILIES = {
     "gemma": Family("GemmaForCausalLM", _DECODER),
     "gemma2": Family("Gemma2ForCausalLM", _GEMMA2 | {"attn_logit_softcapping": None}),
     "gemma3": Family("Gemma3ForCausalLM", _GEMMA2 | {"sliding_window_pattern": 2}),
+    "deberta": Family("DebertaForMaskedLM", _DEBERTA | {"max_relative_positions": 12}),
+    "mpnet": Family("MPNetForMaskedLM", _BERT | {"max_position_embeddings": 64}),
 }
 DECODERS = [name for name, family in FAMILIES.items() if "Causal" in family.head or family.head == "BertLMHeadModel"]
 WITH_DECODER = [*DECODERS, "t5", "mt5"]

@@ -183,7 +183,7 @@ def test_nomics_own_files(factor, tmp_path):
         again = type(oracle)(scaled).eval()
         again.load_state_dict(oracle.state_dict())
         assert_close(ours, hidden_of(again.nomic_bert, row))
-    for key, value in {"prenorm": True, "rotary_emb_interleaved": True, "activation_function": "gelu"}.items():
+    for key, value in {"prenorm": True, "rotary_emb_interleaved": True, "activation_function": "relu"}.items():
         (tmp_path / "config.json").write_text(json.dumps(config | {key: value}))
         with pytest.raises(EngineError, match=f"{key} must be"):
             Engine(tmp_path, head="none")

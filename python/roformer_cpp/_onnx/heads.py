@@ -61,10 +61,12 @@ def _pooler(encoder: Encoder, hidden: str) -> str:
 
 def _product(graph: Graph, encoder: Encoder, x: str, name: str) -> str:
     """A layer; the vocabulary's may be tied."""
-    if encoder.files.has(f"{name}.weight"):
-        return encoder.linear(x, name)
-    logits = graph.op("MatMul", x, graph.op("Transpose", encoder.word_embeddings(), perm=[1, 0]))
     bias = next((each for each in (f"{name}.bias", "cls.predictions.bias") if encoder.files.has(each)), None)
+    if encoder.files.has(f"{name}.weight"):
+        logits = encoder.linear(x, name)  # with its own bias
+        bias = None if bias == f"{name}.bias" else bias
+    else:
+        logits = graph.op("MatMul", x, graph.op("Transpose", encoder.word_embeddings(), perm=[1, 0]))
     return graph.op("Add", logits, graph.constant(bias, encoder.files.weight(bias))) if bias else logits
 
 

@@ -1,4 +1,5 @@
-// The tokenizer of a GGUF file, whose tokens, merges and special tokens are arrays of its keys.
+// The tokenizer of a GGUF file, whose tokens, merges and special tokens are arrays of its keys (spec R-TOK-12 for
+// vocabularies of SentencePiece).
 //
 //   tokenizer.ggml.model      gpt2: byte-level BPE; llama: SentencePiece's BPE; t5: Unigram; others are refused
 //   tokenizer.ggml.pre        the expression that splits a text into words: llama.cpp names them after models
@@ -11,6 +12,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "files/sentencepiece_classes.h"
@@ -121,6 +123,7 @@ class GgufTokenizer {
         std::string markers;
         for (size_t i = 0; i < token.size(); ++i) markers += kSpaceMarker;
         token = std::move(markers);
+        spaces_.insert(id);
       }
       pieces.push_back({.text = token, .score = scores[id]});
     }
@@ -198,7 +201,7 @@ class GgufTokenizer {
       const auto id = static_cast<int32_t>(i);
       // llama.cpp treats an end of text as a control token, whatever its type.
       const bool ends = io::is_gguf_end_text(tokens_[i]) && std::ranges::find(end_ids, id) != end_ids.end();
-      if (types[i] != kControlToken && types[i] != kUserToken && !ends) continue;
+      if ((types[i] != kControlToken && types[i] != kUserToken && !ends) || spaces_.contains(i)) continue;
       const bool special = types[i] == kControlToken || ends;
       added.push_back({.content = tokens_[i], .id = id, .special = special});
     }
@@ -236,6 +239,7 @@ class GgufTokenizer {
   const std::string& path_;
   const io::GgufFile file_;
   std::vector<std::string> tokens_;
+  std::set<size_t> spaces_;                   // Gemma's tokens of spaces, which merges make
   bool adds_bos_ = false, adds_eos_ = false;  // without a key
 };
 

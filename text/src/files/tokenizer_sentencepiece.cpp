@@ -1,4 +1,5 @@
-// The model file of SentencePiece: one message of Protocol Buffers (wire format; sentencepiece_model.proto).
+// The model file of SentencePiece (spec R-TOK-11): one message of Protocol Buffers (wire format;
+// sentencepiece_model.proto).
 //
 //   ModelProto      1 pieces, 2 trainer_spec, 3 normalizer_spec, 5 denormalizer_spec
 //   SentencePiece   1 piece, 2 score, 3 type
