@@ -3,30 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "rf/io/json_field.h"
+
 namespace rf::cli {
-
-namespace {
-
-template <typename Values>
-std::string list_of(const Values& values) {
-  std::string text = "[";
-  for (const auto& value : values) {
-    if (text.size() > 1) text += ',';
-    if (std::isfinite(static_cast<double>(value))) {
-      fmt::format_to(std::back_inserter(text), "{}", value);
-    } else {
-      text += "null";  // JSON cannot represent NaN and infinity
-    }
-  }
-  return text += ']';
-}
-
-}  // namespace
 
 VectorLines::VectorLines(const engine::Embedder& embedder, const Options& options)
     : embedder_(embedder), options_(options), quantizer_(options.quantization, options.ranges) {}
@@ -39,7 +22,7 @@ std::string VectorLines::line(std::string_view start, std::string_view id, const
       embedder_.vectors(block.tokens, block.tokens.sequence_of_text[i], block.vector(i));
   if (options_.dense && (info.vectors == engine::VectorKind::kDense || info.vectors == engine::VectorKind::kAll)) {
     const bool is_quantized = options_.quantization != engine::Quantization::kNone;
-    line += ",\"embedding\":" + (is_quantized ? quantized(vectors.dense) : list_of(vectors.dense));
+    line += ",\"embedding\":" + (is_quantized ? quantized(vectors.dense) : io::json_list(vectors.dense));
   }
   if (options_.sparse && info.sparse_dimensions > 0) line += sparse(vectors.sparse);
   if (options_.tokens && info.token_dimensions > 0) line += ",\"embeddings\":" + tokens(vectors.tokens);
@@ -53,9 +36,9 @@ std::string VectorLines::sparse(const engine::SparseVector& vector) const {
     for (const int32_t index : vector.indices) names.push_back(embedder_.token(index));
     text = ",\"tokens\":" + names.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   } else {
-    text = ",\"indices\":" + list_of(vector.indices);
+    text = ",\"indices\":" + io::json_list(vector.indices);
   }
-  return text + ",\"values\":" + list_of(vector.values);
+  return text + ",\"values\":" + io::json_list(vector.values);
 }
 
 std::string VectorLines::tokens(const std::vector<float>& vectors) const {
@@ -63,7 +46,7 @@ std::string VectorLines::tokens(const std::vector<float>& vectors) const {
   std::string text = "[";
   for (size_t begin = 0; begin < vectors.size(); begin += dimensions) {
     if (text.size() > 1) text += ',';
-    text += list_of(std::span(vectors).subspan(begin, dimensions));
+    text += io::json_list(std::span(vectors).subspan(begin, dimensions));
   }
   return text += ']';
 }
@@ -77,7 +60,7 @@ std::string VectorLines::quantized(std::span<const float> vector) const {
     const auto level = static_cast<uint8_t>(each);
     numbers.push_back(engine::is_signed(kind) ? static_cast<int8_t>(level) : level);
   }
-  return list_of(numbers);
+  return io::json_list(numbers);
 }
 
 }  // namespace rf::cli

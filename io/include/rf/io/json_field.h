@@ -3,7 +3,11 @@
 // numbers. Bytes above 0x7F in strings are not checked. Nesting deeper than 500 is refused.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <array>
+#include <cmath>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,5 +41,21 @@ class JsonField {
 
 // A text as JSON, with U+FFFD for invalid UTF-8.
 std::string quoted_json(std::string_view text);
+
+// "[0.5,2]": each number with the fewest digits that give it back; null for NaN and infinity, which JSON cannot
+// represent.
+template <typename Values>
+std::string json_list(const Values& values) {
+  std::string text = "[";
+  for (const auto& value : values) {
+    if (text.size() > 1) text += ',';
+    if (std::isfinite(static_cast<double>(value))) {
+      fmt::format_to(std::back_inserter(text), "{}", value);
+    } else {
+      text += "null";
+    }
+  }
+  return text += ']';
+}
 
 }  // namespace rf::io
