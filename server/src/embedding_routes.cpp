@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "handlers.h"
+#include "json_text.h"
 #include "rf/io/json_field.h"
 #include "text_work.h"
 
@@ -14,15 +15,7 @@ namespace {
 bool is_ids(const nlohmann::json& value) { return value.is_array() && !value.empty() && value[0].is_number(); }
 
 std::string text_of_ids(const nlohmann::json& ids, const text::Tokenizer& tokenizer) {
-  std::vector<int32_t> tokens;
-  for (const nlohmann::json& id : ids) {
-    const bool is_token = id.is_number_integer() && id >= 0 && id < tokenizer.vocabulary().size();
-    if (!is_token)
-      throw HttpError(http::status::bad_request, fmt::format("input must be texts or ids of tokens below {}, got {}",
-                                                             tokenizer.vocabulary().size(), id.dump()));
-    tokens.push_back(id.get<int32_t>());
-  }
-  return tokenizer.decode(tokens, text::SkipSpecials::kYes);
+  return tokenizer.decode(ids_of(ids, tokenizer, "input must be texts or ids of tokens"), text::SkipSpecials::kYes);
 }
 
 // Texts, or ids of tokens, which are read as their text.
@@ -38,19 +31,23 @@ std::vector<std::string> openai_inputs(const Fields& fields, const text::Tokeniz
   return texts;
 }
 
-Truncate truncate_of(const Fields& fields) {
-  return fields.flag("truncate", true) ? Truncate::kAsModel : Truncate::kRefuse;
+int64_t dimensions_of(const Fields& fields, const engine::Embedder& embedder) {
+  const int64_t all = embedder.info().dimensions;
+  return fields.integer("dimensions", 1, all).value_or(all);
 }
 
-// A list with what `item` appends for each text.
+// A list with what item(vectors, to) appends for each text of a request of TEI.
 template <typename Item>
-std::string list_of(size_t count, const Item& item) {
-  std::string body = "[";
-  for (size_t i = 0; i < count; ++i) {
-    if (i > 0) body += ',';
-    item(i, body);
-  }
-  return body += ']';
+Answer tei_vectors(Service& service, const Call& call, engine::VectorKind kind, Item item) {
+  const Fields fields(call.body);
+  const TextModel& model = call.model(fields).texts(kind);
+  const Truncate truncate = fields.flag("truncate", true) ? Truncate::kAsModel : Truncate::kRefuse;
+  const Embedded embedded =
+      co_await embed(service, model, fields.texts("inputs"), prompt_of(fields, model.embedder), truncate);
+  Reply reply{.tokens = embedded.tokens};
+  reply.body = co_await service.work.in_pool(
+      [&] { return list_of(embedded.texts(), [&](size_t i, std::string& to) { item(embedded.of(i), to); }); });
+  co_return reply;
 }
 
 }  // namespace
@@ -60,82 +57,58 @@ Answer openai_embeddings(Service& service, const Call& call) {
   const ServedModel& model = call.model(fields);
   const TextModel& texts_model = model.texts(engine::VectorKind::kDense);
   const engine::Embedder& embedder = texts_model.embedder;
-  const int64_t dimensions =
-      fields.integer("dimensions", 1, embedder.info().dimensions).value_or(embedder.info().dimensions);
+  const int64_t dimensions = dimensions_of(fields, embedder);
   const std::string format = fields.text_or("encoding_format", "float");
   if (format != "float" && format != "base64")
     throw HttpError(http::status::bad_request, "encoding_format must be float or base64, got another");
   std::vector<std::string> texts = openai_inputs(fields, embedder.tokenizer());
   const Embedded embedded = co_await embed(service, texts_model, std::move(texts), prompt_of(fields, embedder));
-  Reply reply{.tokens = embedded.total_tokens};
+  Reply reply{.tokens = embedded.tokens};
   reply.body = co_await service.work.in_pool([&] {
     std::string body = R"({"object":"list","data":)";
     body += list_of(embedded.texts(), [&](size_t i, std::string& to) {
-      const std::vector<float> vector = embedder.shorten(vectors_of(texts_model, embedded, i).dense, dimensions);
+      const std::vector<float> vector = embedder.shorten(embedded.of(i).dense, dimensions);
       fmt::format_to(std::back_inserter(to), R"({{"object":"embedding","index":{},"embedding":)", i);
-      to += format == "float" ? json_of(vector) : '"' + base64_of(vector) + '"';
+      to += format == "float" ? io::json_list(vector) : '"' + base64_of(vector) + '"';
       to += '}';
     });
     return body + fmt::format(R"(,"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
-                              io::quoted_json(model.name()), embedded.total_tokens, embedded.total_tokens);
+                              io::quoted_json(model.name()), embedded.tokens, embedded.tokens);
   });
   co_return reply;
 }
 
 Answer tei_embed(Service& service, const Call& call) {
   const Fields fields(call.body);
-  const TextModel& model = call.model(fields).texts(engine::VectorKind::kDense);
-  const engine::Embedder& embedder = model.embedder;
-  const int64_t dimensions =
-      fields.integer("dimensions", 1, embedder.info().dimensions).value_or(embedder.info().dimensions);
+  const engine::Embedder& embedder = call.model(fields).texts(engine::VectorKind::kDense).embedder;
+  const int64_t dimensions = dimensions_of(fields, embedder);
   const bool normalizes = fields.flag("normalize", true);
-  const Embedded embedded =
-      co_await embed(service, model, fields.texts("inputs"), prompt_of(fields, embedder), truncate_of(fields));
-  Reply reply{.tokens = embedded.total_tokens};
-  reply.body = co_await service.work.in_pool([&] {
-    return list_of(embedded.texts(), [&](size_t i, std::string& to) {
-      to += json_of(embedder.shorten(vectors_of(model, embedded, i).dense, dimensions, normalizes));
-    });
-  });
-  co_return reply;
+  return tei_vectors(service, call, engine::VectorKind::kDense,
+                     [&embedder, dimensions, normalizes](const engine::TextVectors& vectors, std::string& to) {
+                       to += io::json_list(embedder.shorten(vectors.dense, dimensions, normalizes));
+                     });
 }
 
 Answer tei_embed_all(Service& service, const Call& call) {
-  const Fields fields(call.body);
-  const TextModel& model = call.model(fields).texts(engine::VectorKind::kTokens);
-  const engine::Embedder& embedder = model.embedder;
-  const Embedded embedded =
-      co_await embed(service, model, fields.texts("inputs"), prompt_of(fields, embedder), truncate_of(fields));
-  Reply reply{.tokens = embedded.total_tokens};
-  reply.body = co_await service.work.in_pool([&] {
-    const auto columns = static_cast<size_t>(embedder.info().token_dimensions);
-    return list_of(embedded.texts(), [&](size_t i, std::string& to) {
-      const std::vector<float> vectors = vectors_of(model, embedded, i).tokens;
-      to += list_of(vectors.size() / columns, [&](size_t t, std::string& rows) {
-        rows += json_of(std::span(vectors).subspan(t * columns, columns));
-      });
-    });
-  });
-  co_return reply;
+  const engine::EmbedderInfo& info = call.model(Fields(call.body)).texts(engine::VectorKind::kTokens).embedder.info();
+  const auto columns = static_cast<size_t>(info.token_dimensions);
+  return tei_vectors(service, call, engine::VectorKind::kTokens,
+                     [columns](const engine::TextVectors& vectors, std::string& to) {
+                       to += list_of(vectors.tokens.size() / columns, [&](size_t t, std::string& rows) {
+                         rows += io::json_list(std::span(vectors.tokens).subspan(t * columns, columns));
+                       });
+                     });
 }
 
 Answer tei_embed_sparse(Service& service, const Call& call) {
-  const Fields fields(call.body);
-  const TextModel& model = call.model(fields).texts(engine::VectorKind::kSparse);
-  const engine::Embedder& embedder = model.embedder;
-  const Embedded embedded =
-      co_await embed(service, model, fields.texts("inputs"), prompt_of(fields, embedder), truncate_of(fields));
-  Reply reply{.tokens = embedded.total_tokens};
-  reply.body = co_await service.work.in_pool([&] {
-    return list_of(embedded.texts(), [&](size_t i, std::string& to) {
-      const engine::SparseVector vector = vectors_of(model, embedded, i).sparse;
-      to += list_of(vector.indices.size(), [&](size_t k, std::string& entries) {
-        fmt::format_to(std::back_inserter(entries), R"({{"index":{},"value":{}}})", vector.indices[k],
-                       vector.values[k]);
-      });
-    });
-  });
-  co_return reply;
+  return tei_vectors(service, call, engine::VectorKind::kSparse,
+                     [](const engine::TextVectors& vectors, std::string& to) {
+                       const engine::SparseVector& sparse = vectors.sparse;
+                       to += list_of(sparse.indices.size(), [&](size_t k, std::string& entries) {
+                         fmt::format_to(std::back_inserter(entries), R"({{"index":{},"value":{}}})", sparse.indices[k],
+                                        sparse.values[k]);
+                       });
+                     });
 }
 
 Answer tei_similarity(Service& service, const Call& call) {
@@ -148,12 +121,13 @@ Answer tei_similarity(Service& service, const Call& call) {
   std::vector<std::string> texts = inputs.texts("sentences");
   texts.insert(texts.begin(), inputs.text("source_sentence"));
   const Embedded embedded = co_await embed(service, model, std::move(texts), prompt_of(fields, embedder));
-  const std::vector<float> source = vectors_of(model, embedded, 0).dense;
-  Reply reply{.tokens = embedded.total_tokens};
-  reply.body = list_of(embedded.texts() - 1, [&](size_t i, std::string& to) {
-    const double similarity =
-        engine::similarity(embedder.info().similarity, source, vectors_of(model, embedded, i + 1).dense);
-    fmt::format_to(std::back_inserter(to), "{}", static_cast<float>(similarity));
+  Reply reply{.tokens = embedded.tokens};
+  reply.body = co_await service.work.in_pool([&] {
+    return list_of(embedded.texts() - 1, [&](size_t i, std::string& to) {
+      const double similarity =
+          engine::similarity(embedder.info().similarity, embedded.of(0).dense, embedded.of(i + 1).dense);
+      fmt::format_to(std::back_inserter(to), "{}", static_cast<float>(similarity));
+    });
   });
   co_return reply;
 }

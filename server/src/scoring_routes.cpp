@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <numeric>
 
 #include "handlers.h"
+#include "json_text.h"
 #include "rf/io/json_field.h"
 #include "text_work.h"
 
@@ -62,20 +62,12 @@ PredictInputs predict_inputs(const Fields& fields) {
   return inputs;
 }
 
-void soften(std::span<float> logits) {
-  const double largest = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(x - largest);
-  for (float& x : logits) x = static_cast<float>(std::exp(x - largest) / sum);
-}
-
 std::string labels_json(const std::vector<std::string>& labels, std::span<const float> scores) {
-  std::string text = "[";
-  for (const size_t i : order_of({scores.begin(), scores.end()})) {
-    if (text.size() > 1) text += ',';
-    fmt::format_to(std::back_inserter(text), R"({{"score":{},"label":{}}})", scores[i], io::quoted_json(labels[i]));
-  }
-  return text += ']';
+  const std::vector<size_t> order = order_of({scores.begin(), scores.end()});
+  return list_of(order.size(), [&](size_t place, std::string& to) {
+    const size_t i = order[place];
+    fmt::format_to(std::back_inserter(to), R"({{"score":{},"label":{}}})", scores[i], io::quoted_json(labels[i]));
+  });
 }
 
 }  // namespace
@@ -88,19 +80,20 @@ Answer rerank(Service& service, const Call& call) {
   const int64_t shown = std::min(count, fields.integer("top_n", 1, int64_t{1} << 40).value_or(count));
   const bool with_texts = fields.flag("return_documents", false);
   const Scores scores = co_await rank(service, model, fields.text("query"), documents, false);
-  std::string body = fmt::format(R"({{"id":"rerank","model":{},"results":[)", io::quoted_json(model.name()));
-  int64_t written = 0;
-  for (const size_t i : order_of(scores.values)) {
-    if (written == shown) break;
-    if (written++ > 0) body += ',';
-    fmt::format_to(std::back_inserter(body), R"({{"index":{},"relevance_score":{})", i, scores.values[i]);
-    if (with_texts) body += R"(,"document":{"text":)" + io::quoted_json(documents[i]) + '}';
-    body += '}';
-  }
-  body += fmt::format(
-      R"(],"usage":{{"total_tokens":{0}}},"meta":{{"api_version":{{"version":"2"}},"billed_units":{{"input_tokens":{0}}}}}}})",
-      scores.tokens);
-  co_return Reply{.body = std::move(body), .tokens = scores.tokens};
+  Reply reply{.tokens = scores.tokens};
+  reply.body = co_await service.work.in_pool([&] {
+    const std::vector<size_t> order = order_of(scores.values);
+    const std::string results = list_of(static_cast<size_t>(shown), [&](size_t place, std::string& to) {
+      const size_t i = order[place];
+      fmt::format_to(std::back_inserter(to), R"({{"index":{},"relevance_score":{})", i, scores.values[i]);
+      if (with_texts) to += R"(,"document":{"text":)" + io::quoted_json(documents[i]) + '}';
+      to += '}';
+    });
+    return fmt::format(
+        R"({{"id":"rerank","model":{0},"results":{1},"usage":{{"total_tokens":{2}}},"meta":{{"api_version":{{"version":"2"}},"billed_units":{{"input_tokens":{2}}}}}}})",
+        io::quoted_json(model.name()), results, scores.tokens);
+  });
+  co_return reply;
 }
 
 Answer tei_rerank(Service& service, const Call& call) {
@@ -109,20 +102,22 @@ Answer tei_rerank(Service& service, const Call& call) {
   const bool with_texts = fields.flag("return_text", false);
   const Scores scores =
       co_await rank(service, call.model(fields), fields.text("query"), texts, fields.flag("raw_scores", false));
-  std::string body = "[";
-  for (const size_t i : order_of(scores.values)) {
-    if (body.size() > 1) body += ',';
-    fmt::format_to(std::back_inserter(body), R"({{"index":{},"score":{})", i, scores.values[i]);
-    if (with_texts) body += R"(,"text":)" + io::quoted_json(texts[i]);
-    body += '}';
-  }
-  co_return Reply{.body = body + ']', .tokens = scores.tokens};
+  Reply reply{.tokens = scores.tokens};
+  reply.body = co_await service.work.in_pool([&] {
+    const std::vector<size_t> order = order_of(scores.values);
+    return list_of(order.size(), [&](size_t place, std::string& to) {
+      const size_t i = order[place];
+      fmt::format_to(std::back_inserter(to), R"({{"index":{},"score":{})", i, scores.values[i]);
+      if (with_texts) to += R"(,"text":)" + io::quoted_json(texts[i]);
+      to += '}';
+    });
+  });
+  co_return reply;
 }
 
 Answer tei_predict(Service& service, const Call& call) {
   const Fields fields(call.body);
   const PairModel& model = call.model(fields).pairs();
-  const tasks::CrossEncoder& encoder = model.encoder;
   const PredictInputs inputs = predict_inputs(fields);
   const bool raw = fields.flag("raw_scores", false);
   std::vector<text::TextPair> pairs;
@@ -131,20 +126,19 @@ Answer tei_predict(Service& service, const Call& call) {
     if (item.size() == 2) pair.second = item.back();
     pairs.push_back(pair);
   }
-  const std::vector<std::string>& labels = encoder.info().labels;
-  const bool is_each = labels.size() == 1 || encoder.is_multi_label();
-  using tasks::ScoreActivation;
-  Scores scores =
-      co_await score(service, model, pairs, is_each && !raw ? ScoreActivation::kSigmoid : ScoreActivation::kIdentity);
-  std::string body = inputs.is_list ? "[" : "";
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    const auto row = std::span(scores.values).subspan(i * labels.size(), labels.size());
-    if (!is_each && !raw) soften(row);
-    if (i > 0) body += ',';
-    body += labels_json(labels, row);
-  }
-  if (inputs.is_list) body += ']';
-  co_return Reply{.body = std::move(body), .tokens = scores.tokens};
+  const Scores scores = co_await score(service, model, pairs, [raw](const auto& encoder, std::vector<float>& logits) {
+    raw ? encoder.activate(logits, tasks::ScoreActivation::kIdentity) : encoder.to_probabilities(logits);
+  });
+  Reply reply{.tokens = scores.tokens};
+  reply.body = co_await service.work.in_pool([&] {
+    const std::vector<std::string>& labels = model.encoder.info().labels;
+    const auto result = [&](size_t i) {
+      return labels_json(labels, std::span(scores.values).subspan(i * labels.size(), labels.size()));
+    };
+    if (!inputs.is_list) return result(0);
+    return list_of(pairs.size(), [&](size_t i, std::string& to) { to += result(i); });
+  });
+  co_return reply;
 }
 
 }  // namespace rf::server

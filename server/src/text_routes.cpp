@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "handlers.h"
+#include "json_text.h"
 #include "rf/engine/generator.h"
 #include "rf/io/json_field.h"
 
@@ -23,29 +24,15 @@ std::string tokens_json(const text::Tokenizer& tokenizer, const std::string& tex
   } else {
     tokenizer.encode(text, encoding);
   }
-  std::string list = "[";
-  for (size_t i = 0; i < encoding.size(); ++i) {
-    if (i > 0) list += ',';
+  return list_of(encoding.size(), [&](size_t i, std::string& to) {
     const bool is_special = encoding.byte_begin[i] == encoding.byte_end[i];
     const std::string& token = tokenizer.vocabulary().token(encoding.ids[i]);
     const std::string places =
         is_special ? R"("start":null,"stop":null)"
                    : fmt::format(R"("start":{},"stop":{})", encoding.char_begin[i], encoding.char_end[i]);
-    fmt::format_to(std::back_inserter(list), R"({{"id":{},"text":{},"special":{},{}}})", encoding.ids[i],
+    fmt::format_to(std::back_inserter(to), R"({{"id":{},"text":{},"special":{},{}}})", encoding.ids[i],
                    io::quoted_json(token), is_special, places);
-  }
-  return list += ']';
-}
-
-std::vector<int32_t> ids_of(const nlohmann::json& list, const text::Tokenizer& tokenizer) {
-  std::vector<int32_t> ids;
-  for (const nlohmann::json& id : list) {
-    if (!id.is_number_integer() || id < 0 || id >= tokenizer.vocabulary().size())
-      throw HttpError(http::status::bad_request, fmt::format("ids must be numbers of tokens below {}, got {}",
-                                                             tokenizer.vocabulary().size(), id.dump()));
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
+  });
 }
 
 struct CompletionRequest {
@@ -64,7 +51,7 @@ CompletionRequest completion_of(const Fields& fields, const tasks::Continuer& co
   request.options.top_p = fields.number("top_p", 1, 1e-6, 1);
   request.options.top_k = fields.integer("top_k", 0, INT32_MAX).value_or(0);
   request.options.seed = static_cast<uint64_t>(fields.integer("seed", 0, INT64_MAX).value_or(0));
-  if (fields.integer("n", 1, 1).value_or(1) != 1) return request;
+  static_cast<void>(fields.integer("n", 1, 1));  // one for each prompt
   if (fields.find("stop") != nullptr) {
     const tasks::Stops given = continuer.stops_of(fields.texts("stop"), "stop");
     request.stops.ids.insert(request.stops.ids.end(), given.ids.begin(), given.ids.end());
@@ -118,30 +105,27 @@ Answer tokenize(Service& service, const Call& call) {
   const bool with_specials = fields.flag("add_special_tokens", true);
   Reply reply;
   reply.body = co_await service.work.in_pool([&] {
-    std::string body = "[";
-    for (const std::string& text : texts) {
-      if (body.size() > 1) body += ',';
-      body += tokens_json(tokenizer, text, with_specials);
-    }
-    return body + ']';
+    return list_of(texts.size(),
+                   [&](size_t i, std::string& to) { to += tokens_json(tokenizer, texts[i], with_specials); });
   });
   co_return reply;
 }
 
-Answer decode(Service&, const Call& call) {
+Answer decode(Service& service, const Call& call) {
   const Fields fields(call.body);
   const text::Tokenizer& tokenizer = call.model(fields).tokenizer();
   const nlohmann::json& given = fields.required("ids");
   const auto skip = fields.flag("skip_special_tokens", true) ? text::SkipSpecials::kYes : text::SkipSpecials::kNo;
   if (!given.is_array() || given.empty())
     throw HttpError(http::status::bad_request, "ids must be a list of numbers or of such lists, got another value");
-  std::string body = "[";
-  const bool is_list = given[0].is_array();
-  for (const nlohmann::json& each : is_list ? given : nlohmann::json::array({given})) {
-    if (body.size() > 1) body += ',';
-    body += io::quoted_json(tokenizer.decode(ids_of(each, tokenizer), skip));
-  }
-  co_return Reply{.body = body + ']'};
+  const nlohmann::json lists = given[0].is_array() ? given : nlohmann::json::array({given});
+  Reply reply;
+  reply.body = co_await service.work.in_pool([&] {
+    return list_of(lists.size(), [&](size_t i, std::string& to) {
+      to += io::quoted_json(tokenizer.decode(ids_of(lists[i], tokenizer, "ids must be numbers of tokens"), skip));
+    });
+  });
+  co_return reply;
 }
 
 Answer fill_mask(Service& service, const Call& call) {

@@ -4,9 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <iterator>
 
 #include "rf/io/finite.h"
 
@@ -28,15 +25,41 @@ void check_whole(const engine::Embedder& embedder, const engine::TokenizedTexts&
   }
 }
 
-std::vector<float> max_similarities(const TextModel& queries, const Embedded& query, const TextModel& model,
+// The end of the sequences from `first` on whose rows are computed together: of at least one. Rows of a vocabulary's
+// weights are long, and become short vectors.
+int64_t end_of_part(const engine::Computation& computation, const engine::TokenizedTexts& tokens, int64_t first) {
+  constexpr int64_t kMostNumbers = int64_t{4} << 20;
+  const auto row_of = [&](int64_t sequence) { return computation.row_of(tokens.offsets, sequence); };
+  int64_t end = first + 1;
+  while (end < tokens.sequences() && (row_of(end + 1) - row_of(first)) * computation.columns <= kMostNumbers) ++end;
+  return end;
+}
+
+// The vectors of the sequences from `first` on. rows: of these sequences.
+void add_vectors(const TextModel& model, const engine::TokenizedTexts& tokens, int64_t first, int64_t end,
+                 const std::vector<float>& rows, std::optional<engine::TextRole> role,
+                 std::vector<engine::TextVectors>& to) {
+  const engine::Computation& computation = model.computation;
+  io::check_finite(
+      rows, computation.columns, [](int64_t) { return "embed"; }, [](int64_t) { return "vectors"; });
+  const auto place = [&](int64_t sequence) {
+    const int64_t row = computation.row_of(tokens.offsets, sequence) - computation.row_of(tokens.offsets, first);
+    return static_cast<size_t>(row * computation.columns);
+  };
+  for (int64_t i = first; i < end; ++i) {
+    const auto own = std::span(rows).subspan(place(i), place(i + 1) - place(i));
+    to.push_back(model.embedder.vectors(tokens, i, own, role));
+  }
+}
+
+std::vector<float> max_similarities(const engine::EmbedderInfo& info, const Embedded& query,
                                     const Embedded& documents) {
-  const engine::EmbedderInfo& info = model.embedder.info();
   const int64_t dimensions = info.token_dimensions;
-  const std::vector<float> asked = vectors_of(queries, query, 0).tokens;
+  const std::vector<float>& asked = query.of(0).tokens;
   const int64_t divisor = info.mean_of_maxima ? std::max<int64_t>(1, std::ssize(asked) / dimensions) : 1;
   std::vector<float> scores;
   for (size_t i = 0; i < documents.texts(); ++i) {
-    const double score = engine::max_similarity(asked, vectors_of(model, documents, i).tokens, dimensions);
+    const double score = engine::max_similarity(asked, documents.of(i).tokens, dimensions);
     scores.push_back(static_cast<float>(score / static_cast<double>(divisor)));
   }
   return scores;
@@ -44,41 +67,40 @@ std::vector<float> max_similarities(const TextModel& queries, const Embedded& qu
 
 }  // namespace
 
-engine::TextVectors vectors_of(const TextModel& model, const Embedded& embedded, size_t text) {
-  const int64_t sequence = embedded.tokens.sequence_of_text[text], columns = model.computation.columns;
-  const auto row = [&](int64_t s) { return model.computation.row_of(embedded.tokens.offsets, s) * columns; };
-  const auto begin = static_cast<size_t>(row(sequence)), end = static_cast<size_t>(row(sequence + 1));
-  return model.embedder.vectors(embedded.tokens, sequence, std::span(embedded.rows).subspan(begin, end - begin),
-                                embedded.role);
-}
-
 asio::awaitable<Embedded> embed(Service& service, const TextModel& model, std::vector<std::string> texts,
                                 std::optional<std::string> prompt, Truncate truncate,
                                 std::optional<engine::TextRole> role) {
   const engine::Embedder& embedder = model.embedder;
+  engine::TokenizedTexts tokens;
   Embedded result;
-  result.role = role;
   co_await service.work.in_pool([&] {
-    result.tokens = embedder.tokenize(views_of(texts), prompt, role);
-    if (truncate == Truncate::kRefuse)
-      check_whole(embedder, result.tokens, texts, prompt.value_or(embedder.info().prompt));
-    for (const int64_t sequence : result.tokens.sequence_of_text)
-      result.total_tokens += result.tokens.offsets[sequence + 1] - result.tokens.offsets[sequence];
+    tokens = embedder.tokenize(views_of(texts), prompt, role);
+    if (truncate == Truncate::kRefuse) check_whole(embedder, tokens, texts, prompt.value_or(embedder.info().prompt));
+    result.sequence_of_text = tokens.sequence_of_text;
+    for (const int64_t sequence : tokens.sequence_of_text)
+      result.tokens += tokens.offsets[sequence + 1] - tokens.offsets[sequence];
   });
-  result.rows = co_await service.work.compute(model.computation, result.tokens.tokens());
-  io::check_finite(
-      result.rows, model.computation.columns, [](int64_t) { return "embed"; }, [](int64_t) { return "vectors"; });
+  std::vector<int64_t> offsets;
+  for (int64_t first = 0, end = 0; first < tokens.sequences(); first = end) {
+    end = end_of_part(model.computation, tokens, first);
+    const engine::Tokens part = engine::slice(tokens.tokens(), first, end - first, offsets);
+    const std::vector<float> rows = co_await service.work.compute(model.computation, part);
+    co_await service.work.in_pool([&] { add_vectors(model, tokens, first, end, rows, role, result.distinct); });
+  }
   co_return result;
 }
 
 asio::awaitable<Scores> score(Service& service, const PairModel& model, const std::vector<text::TextPair>& pairs,
-                              std::optional<tasks::ScoreActivation> activation) {
+                              Activate activate) {
   engine::DistinctSequences sequences;
   co_await service.work.in_pool([&] { sequences = model.encoder.tokenize(pairs); });
   const engine::Tokens tokens = sequences.tokens();
   std::vector<float> rows = co_await service.work.compute(model.computation, tokens);
-  Scores scores{sequences.rows_of_all(model.computation, std::move(rows)), std::ssize(tokens.ids)};
-  model.encoder.activate(scores.values, activation);
+  Scores scores{.values = {}, .tokens = std::ssize(tokens.ids)};
+  co_await service.work.in_pool([&] {
+    scores.values = sequences.rows_of_all(model.computation, std::move(rows));
+    activate(model.encoder, scores.values);
+  });
   co_return scores;
 }
 
@@ -95,7 +117,9 @@ asio::awaitable<Scores> rank(Service& service, const ServedModel& model, std::st
     const Embedded asked = co_await embed(service, model.queries(), std::move(queries), std::move(prompt),
                                           Truncate::kAsModel, engine::TextRole::kQuery);
     const Embedded found = co_await embed(service, texts, std::move(documents), std::nullopt);
-    co_return Scores{max_similarities(model.queries(), asked, texts, found), asked.total_tokens + found.total_tokens};
+    Scores scores{.values = {}, .tokens = asked.tokens + found.tokens};
+    co_await service.work.in_pool([&] { scores.values = max_similarities(info, asked, found); });
+    co_return scores;
   }
   const PairModel& pair_model = model.pairs();
   const size_t labels = pair_model.encoder.info().labels.size();
@@ -104,40 +128,16 @@ asio::awaitable<Scores> rank(Service& service, const ServedModel& model, std::st
                     fmt::format("a model that ranks must have one score, got {} labels in {}", labels, model.name()));
   std::vector<text::TextPair> pairs;
   for (const std::string& each : documents) pairs.push_back({query, each});
-  using tasks::ScoreActivation;
-  co_return co_await score(service, pair_model, pairs, raw ? std::optional(ScoreActivation::kIdentity) : std::nullopt);
+  const auto activation = raw ? std::optional(tasks::ScoreActivation::kIdentity) : std::nullopt;
+  co_return co_await score(service, pair_model, pairs, [activation](const auto& encoder, std::vector<float>& logits) {
+    encoder.activate(logits, activation);
+  });
 }
 
 std::optional<std::string> prompt_of(const Fields& fields, const engine::Embedder& embedder) {
   const std::string name = fields.text_or("prompt_name", "");
   if (name.empty()) return std::nullopt;
   return engine::prompt_of({.by_name = embedder.info().prompts, .default_name = {}}, std::nullopt, name, "prompt_name");
-}
-
-std::string json_of(std::span<const float> values) {
-  fmt::memory_buffer text;
-  text.push_back('[');
-  for (const float value : values) {
-    if (text.size() > 1) text.push_back(',');
-    fmt::format_to(fmt::appender(text), "{}", value);
-  }
-  text.push_back(']');
-  return fmt::to_string(text);
-}
-
-std::string base64_of(std::span<const float> values) {
-  static_assert(std::endian::native == std::endian::little);
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  const auto bytes = std::as_bytes(values);
-  std::string text;
-  text.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    const size_t count = std::min<size_t>(3, bytes.size() - i);
-    for (size_t k = 0; k < 3; ++k) group = group << 8 | (k < count ? std::to_integer<uint32_t>(bytes[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k) text += k <= count ? kDigits[group >> (18 - 6 * k) & 63] : '=';
-  }
-  return text;
 }
 
 }  // namespace rf::server

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <mutex>
 
+#include "classes.h"
 #include "cross_encoder_files.h"
 #include "model_task.h"
 #include "pair_template.h"
@@ -190,7 +191,14 @@ engine::Computation CrossEncoder::computation() const { return impl_->computatio
 
 const text::Tokenizer& CrossEncoder::tokenizer() const { return *impl_->tokenizer; }
 
-bool CrossEncoder::is_multi_label() const { return impl_->model.info().problem_type == "multi_label_classification"; }
+void CrossEncoder::to_probabilities(std::vector<float>& logits) const {
+  const int64_t labels = std::ssize(impl_->info.labels);
+  if (labels == 1 || impl_->model.info().problem_type == "multi_label_classification")
+    return activate(logits, ScoreActivation::kSigmoid);
+  activate(logits, ScoreActivation::kIdentity);
+  for (auto row = logits.begin(); row != logits.end(); row += labels)
+    std::ranges::copy(softmax(std::vector<double>(row, row + labels)), row);
+}
 
 void CrossEncoder::activate(std::vector<float>& logits, std::optional<ScoreActivation> activation,
                             const std::function<std::string(int64_t)>& place) const {

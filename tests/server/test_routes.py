@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+import tolerances
 from cli_support import results
 from engine_case import make_oracle
 from roformer_cpp import CrossEncoder, MultiVectorEncoder, SentenceTransformer
@@ -74,7 +75,7 @@ def test_tei_embed(server, folders):
     assert np.array_equal(exact(named), model.encode(["the cat"], prompt_name="query"))
     similarities = server.post("/similarity", {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[2:5]}})
     vectors = model.encode(TEXTS)
-    np.testing.assert_allclose(similarities, vectors[2:5] @ vectors[0], atol=1e-6)
+    np.testing.assert_allclose(similarities, vectors[2:5] @ vectors[0], atol=tolerances.SCORE_F32)
     long = " ".join(["word"] * 30)
     assert np.array_equal(exact(server.post("/embed", {"inputs": long})), model.encode([long]))
     status, result = server.call("POST", "/embed", {"inputs": long, "truncate": False})
@@ -116,15 +117,34 @@ def test_rerank(server, folders):
     scores = late.similarity(late.encode_query(query), late.encode_document(documents))[0]
     result = server.post("/v1/rerank", {"query": query, "documents": documents, "model": "late"})["results"]
     np.testing.assert_allclose(
-        [each["relevance_score"] for each in result], scores[[e["index"] for e in result]], rtol=1e-5
+        [each["relevance_score"] for each in result], scores[[e["index"] for e in result]], rtol=tolerances.SCORE_F32
     )
+
+
+def test_rows_that_are_computed_in_parts(server, folders):
+    """More numbers than the server holds at once."""
+    documents = [
+        f"{a}{b}{c}{d} cat {b}{a}"
+        for a in "abcdefghijkl"
+        for b in "abcdefghijkl"
+        for c in "abcdefghij"
+        for d in "abcdefghijkl"
+    ]
+    late = MultiVectorEncoder(folders["late"])
+    vectors = late.encode_document(documents)
+    assert sum(map(np.size, vectors)) > 4 << 20
+    scores = late.similarity(late.encode_query("the cat"), vectors)[0]
+    result = server.post("/v1/rerank", {"query": "the cat", "documents": documents, "model": "late"})["results"]
+    got = np.empty(len(documents))
+    got[[each["index"] for each in result]] = [each["relevance_score"] for each in result]
+    np.testing.assert_allclose(got, scores, rtol=tolerances.SCORE_F32)
 
 
 def test_predict(server, folders):
     model = CrossEncoder(folders["classes"])
     one = server.post("/predict", {"inputs": "abc de", "model": "classes"})
     assert sorted(each["label"] for each in one) == ["LABEL_0", "LABEL_1", "LABEL_2"]
-    assert sum(each["score"] for each in one) == pytest.approx(1, abs=1e-6)
+    assert sum(each["score"] for each in one) == pytest.approx(1, abs=tolerances.SCORE_F32)
     assert one == sorted(one, key=lambda each: -each["score"])
     raw = server.post("/predict", {"inputs": [["the cat", "sat"]], "raw_scores": True, "model": "classes"})[0]
     expected = model.predict([("the cat", "sat")], activation_fn="identity")[0]

@@ -68,7 +68,8 @@ class CrossEncoder {
                 const std::function<std::string(int64_t)>& place = {}) const;
 
   const text::Tokenizer& tokenizer() const;
-  bool is_multi_label() const;  // each label has a probability of its own
+  // The probabilities of labels from logits: each by itself of one label and of a multi-label model.
+  void to_probabilities(std::vector<float>& logits) const;
 
  private:
   struct Impl;
