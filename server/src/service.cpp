@@ -2,6 +2,7 @@
 #include "service.h"
 
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 
 #include <algorithm>
 #include <fstream>
@@ -57,12 +58,9 @@ int64_t budget_of(const Models& models) {
   return static_cast<int64_t>(std::max(budget, kLeast));
 }
 
-// The time depends on the length of `given` alone.
-bool is_equal(std::string_view key, std::string_view given) {
-  size_t difference = key.size() ^ given.size();
-  for (size_t i = 0; i < given.size(); ++i)
-    difference |= static_cast<unsigned char>(given[i] ^ (key.empty() ? 0 : key[i % key.size()]));
-  return difference == 0;
+// The time tells the length of the key at most.
+bool is_equal(const std::string& key, std::string_view given) {
+  return key.size() == given.size() && CRYPTO_memcmp(key.data(), given.data(), given.size()) == 0;
 }
 
 Reply refusal(Dialect dialect, http::status status, const std::string& message) {
