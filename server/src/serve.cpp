@@ -78,30 +78,26 @@ void remove_dead_socket(asio::io_context& context, const std::string& path) {
   ::unlink(path.c_str());
 }
 
-template <typename Endpoint>
-Acceptor bind(asio::io_context& context, const Endpoint& endpoint) {
-  Acceptor acceptor(context);
-  acceptor.open(asio::generic::stream_protocol(endpoint.protocol()));
-  acceptor.set_option(asio::socket_base::reuse_address(true));
-  acceptor.bind(endpoint);
-  acceptor.listen();
-  return acceptor;
+// The acceptor of a protocol as one of any.
+template <typename Own>
+Acceptor generic(asio::io_context& context, Own acceptor) {
+  const asio::generic::stream_protocol protocol(acceptor.local_endpoint().protocol());
+  return Acceptor(context, protocol, acceptor.release());
 }
 
 Listener listen(asio::io_context& context, const ServerOptions& options) {
   try {
     if (!options.unix_socket.empty()) {
       remove_dead_socket(context, options.unix_socket);
-      return {bind(context, Unix::endpoint(options.unix_socket)), "unix:" + options.unix_socket};
+      return {generic(context, Unix::acceptor(context, options.unix_socket)), "unix:" + options.unix_socket};
     }
     boost::system::error_code error;
     const auto address = asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, error);
     if (error) fail(kListenWhere, "--host must be an IP address, got {}", io::printable(options.host));
     Tcp::acceptor acceptor(context, {address, options.port});
     const Tcp::endpoint bound = acceptor.local_endpoint();
-    const int socket = acceptor.release();
     const std::string host = address.is_v6() ? fmt::format("[{}]", address.to_string()) : address.to_string();
-    return {Acceptor(context, asio::generic::stream_protocol(bound.protocol()), socket),
+    return {generic(context, std::move(acceptor)),
             fmt::format("{}://{}:{}", options.certificate.empty() ? "http" : "https", host, bound.port())};
   } catch (const boost::system::system_error& error) {
     const std::string place =
@@ -175,10 +171,11 @@ asio::awaitable<void> reload_at_signal(asio::io_context& context, Listener& list
 
 void serve(const ServerOptions& options, const std::function<void(const std::string&)>& ready) {
   std::signal(SIGPIPE, SIG_IGN);
+  auto tls = read_tls(options);  // before models, which take longer
   Service service(options);
   asio::io_context context(1);
   Listener listener = listen(context, options);
-  listener.tls = read_tls(options);
+  listener.tls = std::move(tls);
   asio::co_spawn(context, accept_all(context, listener, service), asio::detached);
   asio::co_spawn(context, end_at_signal(context, listener, service), asio::detached);
   asio::co_spawn(context, reload_at_signal(context, listener, service), asio::detached);
