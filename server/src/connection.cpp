@@ -103,13 +103,12 @@ class Connection {
     }
     const HttpRequest request = parser.release();
     const Clock::time_point start = Clock::now();
-    ++service_.metrics.active;
+    const Counted counted(service_.metrics.active);
     std::optional<Reply> reply = co_await reply_to(request);
     const int64_t tokens = reply ? reply->tokens : 0;
     const int status = reply ? static_cast<int>(reply->status) : kClientLeft;
     bool stays = reply.has_value();
     if (reply) stays = co_await send(std::move(*reply), request, request.keep_alive());
-    --service_.metrics.active;
     note(request, status, std::chrono::duration<double>(Clock::now() - start).count(), tokens);
     co_return stays;
   }
@@ -244,14 +243,13 @@ class Connection {
 
 template <typename Layer>
 asio::awaitable<void> run(Layer stream, Service& service) {
-  ++service.metrics.connections;
+  const Counted counted(service.metrics.connections);
   Connection<Layer> connection(std::move(stream), service);
   try {
     co_await connection.run();
   } catch (const std::exception&) {
     // The connection ends; other clients are served.
   }
-  --service.metrics.connections;
 }
 
 }  // namespace

@@ -11,6 +11,18 @@
 
 namespace rf::server {
 
+// Counts what is alive.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int64_t>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int64_t>& count_;
+};
+
 class Metrics {
  public:
   // path: of a known route, or "other".
