@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 import transformers
 from test_unigram import HOSTILE
-from tokenizer_probe import ask, bare, check_decoding, check_specials, check_texts, of_texts, refusal
+from tokenizer_probe import ask, bare, check_saved, check_specials, check_texts, of_texts, refusal
 from tokenizer_probe import sentence_texts as texts_of
 from transformers.convert_slow_tokenizer import import_protobuf
 
@@ -87,20 +87,13 @@ def write(directory, name, settings=None, model=None):
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("name", KINDS)
 def test_classes_of_transformers(tmp_path, name, settings):
-    write(tmp_path, name, SETTINGS[settings])
-    theirs = getattr(transformers, name).from_pretrained(tmp_path)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    theirs = getattr(transformers, name).from_pretrained(write(folder, name, SETTINGS[settings]))
     parts = [*HOSTILE, *theirs.all_special_tokens, " <mask>", "[UNK]", "a.b", "!?", "«x»"]
     texts = list(texts_of(2000, 3, parts))
     assert len(texts) > 4000
-    check_texts(tmp_path, texts, bare(theirs))
-    check_specials(tmp_path, texts[:200], theirs)
-    draw = random.Random(2)
-    lists = [theirs(text)["input_ids"] for text in texts[:100]]
-    lists += [[draw.randrange(len(theirs)) for _ in range(20)] for _ in range(100)]
-    check_decoding(tmp_path, theirs, lists)
-    (tmp_path / "saved").mkdir()
-    ask(tmp_path, [{"save": str(tmp_path / "saved")}])
-    check_texts(tmp_path / "saved", texts[:300], bare(theirs))
+    check_saved(tmp_path, theirs, texts)
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "LlamaTokenizer"])

@@ -140,7 +140,8 @@ def test_linear_time(tmp_path, pattern):
     assert time.monotonic() - start < 60
 
 
-PRES = {"llama-bpe": "llama3", "qwen2": "qwen2", "gpt-4o": "o200k", "tekken": "tekken", "deepseek-v3": "deepseek"}
+PRES = {"llama-bpe": "llama3", "qwen2": "qwen2", "gpt-4o": "o200k", "tekken": "tekken"}
+PRES |= {"deepseek-v3": "deepseek", "deepseek-coder": "deepseek-coder"}
 
 
 @pytest.mark.parametrize(("pre", "pattern"), PRES.items())

@@ -28,12 +28,8 @@ def write_json(path, value):
 
 def check_directory(directory, theirs, seed, tokens=()):
     texts = [*probe.random_texts(800, seed, tokens=[*SPECIALS, *tokens]), "", " ", "x" * 101]
-    encode = theirs._tokenizer.encode
-    probe.check_texts(directory, texts, lambda text: encode(text, add_special_tokens=False))
-    for text, got in zip(
-        texts, probe.ask(directory, [{"text": text, "specials": True} for text in texts]), strict=True
-    ):
-        assert got["ids"] == theirs(text)["input_ids"], ascii(text)
+    probe.check_texts(directory, texts, probe.bare(theirs))
+    probe.check_specials(directory, texts, theirs)
     draw = random.Random(seed)
     lists = [theirs(text)["input_ids"] for text in texts[:200]]
     lists += [[draw.randrange(len(theirs)) for _ in range(15)] for _ in range(200)]

@@ -194,7 +194,7 @@ def check_specials(directory, texts, tokenizer):
     """Texts within their special tokens."""
     lines = [{"text": text, "specials": True} for text in texts]
     for line, got in zip(lines, ask(directory, lines), strict=True):
-        assert got["ids"] == tokenizer(line["text"])["input_ids"]
+        assert got["ids"] == tokenizer(line["text"])["input_ids"], ascii(line["text"])
 
 
 def check_saved(directory, tokenizer, texts, lists=()):

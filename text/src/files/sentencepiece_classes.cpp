@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <ranges>
 
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
@@ -141,51 +140,50 @@ ByteFallbackOptions gemma_options(const Config&) { return {.fuse_unk = true}; }
 
 std::span<const SentencePieceClass> classes() {
   static const SpecialNames roberta = roberta_names("<unk>");
-  static const SpecialNames bert = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[CLS]", "[SEP]"};
-  static const SpecialNames albert = {"<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "[CLS]", "[SEP]"};
-  static const SentencePieceClass kClasses[] = {{.name = "XLMRobertaTokenizer",
-                                                 .model_types = "xlm-roberta gte jina_embeddings_v3",
-                                                 .special = roberta,
-                                                 .frame = roberta_frame,
-                                                 .set = set_xlm_roberta,
-                                                 .arrange = arrange_xlm_roberta},
-                                                {.name = "CamembertTokenizer",
-                                                 .model_types = "camembert",
-                                                 .special = roberta,
-                                                 .frame = roberta_frame,
-                                                 .set = set_camembert,
-                                                 .arrange = arrange_camembert,
-                                                 .mask_strips_left = true},
-                                                {.name = "T5Tokenizer",
-                                                 .model_types = "t5 mt5",
-                                                 .special = {"<pad>", "<unk>", "", "", "", "", "</s>"},
-                                                 .frame = t5_frame,
-                                                 .set = set_t5,
-                                                 .arrange = arrange_t5},
-                                                {.name = "AlbertTokenizer",
-                                                 .model_types = "albert",
-                                                 .special = albert,
-                                                 .frame = bert_frame,
-                                                 .set = set_albert,
-                                                 .file_has_frame = true},
-                                                {.name = "DebertaV2Tokenizer",
-                                                 .model_types = "deberta-v2",
-                                                 .special = bert,
-                                                 .frame = bert_frame,
-                                                 .set = set_deberta,
-                                                 .file_has_frame = true},
-                                                {.name = "LlamaTokenizer",
-                                                 .model_types = "",
-                                                 .special = {"", "<unk>", "", "", "", "<s>", "</s>"},
-                                                 .frame = decoder_frame,
-                                                 .set_bpe = llama_options,
-                                                 .file_has_frame = true},
-                                                {.name = "GemmaTokenizer",
-                                                 .model_types = "gemma gemma2 gemma3 gemma3_text",
-                                                 .special = {"<pad>", "<unk>", "", "", "<mask>", "<bos>", "<eos>"},
-                                                 .frame = decoder_frame,
-                                                 .set_bpe = gemma_options,
-                                                 .file_has_frame = true}};
+  static const SentencePieceClass kClasses[] = {
+      {.name = "XLMRobertaTokenizer",
+       .model_types = "xlm-roberta gte jina_embeddings_v3",
+       .special = roberta,
+       .frame = roberta_frame,
+       .set = set_xlm_roberta,
+       .arrange = arrange_xlm_roberta},
+      {.name = "CamembertTokenizer",
+       .model_types = "camembert",
+       .special = roberta,
+       .frame = roberta_frame,
+       .set = set_camembert,
+       .arrange = arrange_camembert,
+       .mask_strips_left = true},
+      {.name = "T5Tokenizer",
+       .model_types = "t5 mt5",
+       .special = {"<pad>", "<unk>", "", "", "", "", "</s>"},
+       .frame = t5_frame,
+       .set = set_t5,
+       .arrange = arrange_t5},
+      {.name = "AlbertTokenizer",
+       .model_types = "albert",
+       .special = {.pad = "<pad>", .unk = "<unk>", .bos = "[CLS]", .eos = "[SEP]"},
+       .frame = bert_frame,
+       .set = set_albert,
+       .file_has_frame = true},
+      {.name = "DebertaV2Tokenizer",
+       .model_types = "deberta-v2",
+       .special = {.bos = "[CLS]", .eos = "[SEP]"},
+       .frame = bert_frame,
+       .set = set_deberta,
+       .file_has_frame = true},
+      {.name = "LlamaTokenizer",
+       .special = {"", "<unk>", "", "", "", "<s>", "</s>"},
+       .frame = decoder_frame,
+       .set_bpe = llama_options,
+       .file_has_frame = true},
+      {.name = "GemmaTokenizer",
+       .model_types = "gemma gemma2 gemma3 gemma3_text",
+       .special = {"<pad>", "<unk>", "", "", "<mask>", "<bos>", "<eos>"},
+       .frame = decoder_frame,
+       .set_bpe = gemma_options,
+       .file_has_frame = true},
+  };
   return kClasses;
 }
 
@@ -202,10 +200,7 @@ const SentencePieceClass* find_sentencepiece_class(std::string_view name) {
 }
 
 const SentencePieceClass* find_sentencepiece_class_of_model(std::string_view type) {
-  return find_row([type](const SentencePieceClass& known) {
-    return !type.empty() && std::ranges::any_of(std::views::split(known.model_types, ' '),
-                                                [type](auto word) { return std::ranges::equal(word, type); });
-  });
+  return find_row([type](const SentencePieceClass& known) { return has_word(known.model_types, type); });
 }
 
 }  // namespace rf::text

@@ -12,7 +12,7 @@ namespace rf::text {
 struct SentencePieceClass {
   std::string_view name;
   // In config.json, separated by spaces.
-  std::string_view model_types;
+  std::string_view model_types = {};
   // Its special tokens, if no file names them.
   SpecialNames special;
   SequenceTemplate (*frame)(const Vocabulary& vocabulary, const SpecialNames& names, const TokenizerConfig& config);

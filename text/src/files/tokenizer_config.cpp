@@ -50,10 +50,6 @@ constexpr size_t kShown = 120;
 
 constexpr std::array<std::string_view, 2> kExtraKeys = {"extra_special_tokens", "additional_special_tokens"};
 
-bool has_word(std::string_view words, std::string_view key) {
-  return std::ranges::any_of(std::views::split(words, ' '), [&](auto word) { return std::ranges::equal(word, key); });
-}
-
 bool is_extra_key(std::string_view key) { return std::ranges::find(kExtraKeys, key) != kExtraKeys.end(); }
 
 [[noreturn]] void refuse(const std::string& path, std::string_view key, std::string_view rule, const json& value) {
@@ -250,6 +246,10 @@ Side direction_of(const json& file, const std::string& section, const std::strin
 }
 
 }  // namespace
+
+bool has_word(std::string_view words, std::string_view word) {
+  return std::ranges::any_of(std::views::split(words, ' '), [&](auto each) { return std::ranges::equal(each, word); });
+}
 
 AddedToken read_added_token(const json& value, const std::string& where, const std::string& key) {
   if (value.is_string()) return {.content = value.get<std::string>(), .special = true};

@@ -44,6 +44,8 @@ struct TokenizerConfig {
 // Throws Error, naming file and key, for a setting that would change the result and is not supported; warns of an
 // unknown key (rf/io/warning.h).
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir);
+// Whether a list of words with one space between them has this word.
+bool has_word(std::string_view words, std::string_view word);
 
 // An added token from a JSON object.
 nlohmann::ordered_json format_added_token(const AddedToken& token);

@@ -12,7 +12,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string_view>
 
 #include "files/sentencepiece_classes.h"
@@ -73,6 +72,7 @@ class GgufTokenizer {
     }
     tokens_ = file_.strings("tokenizer.ggml.tokens");
     if (tokens_.empty()) fail(path_, "tokenizer.ggml.tokens must have tokens, got none");
+    types_ = token_types();
     if (is_pieces) return read_pieces(model == "t5");
     TokenizerOptions options;
     options.pipeline = Pipeline::kByteLevelBpe;
@@ -123,7 +123,7 @@ class GgufTokenizer {
         std::string markers;
         for (size_t i = 0; i < token.size(); ++i) markers += kSpaceMarker;
         token = std::move(markers);
-        spaces_.insert(id);
+        types_[id] = kNormalToken;  // which merges make
       }
       pieces.push_back({.text = token, .score = scores[id]});
     }
@@ -140,7 +140,7 @@ class GgufTokenizer {
                                                                            : "LlamaTokenizer");
     // Gemma's scores do not follow the order of its merges.
     TokenizerJson read = tokenizer_of_pieces(std::move(pieces), is_gemma ? MergeOrder::kByPlace : MergeOrder::kByScore,
-                                             known, config, unigram);
+                                             known, config, std::move(unigram));
     if (family == "phi3") {
       read.options.byte_fallback.in_normalizer = true;
       read.options.byte_fallback.prefix = ByteFallbackOptions::Prefix::kEven;
@@ -188,21 +188,25 @@ class GgufTokenizer {
     return value->get<int32_t>();
   }
 
-  std::vector<AddedToken> added_tokens() const {
+  std::vector<int64_t> token_types() const {
     std::vector<int64_t> types = file_.integers("tokenizer.ggml.token_type");
     if (!types.empty() && types.size() != tokens_.size()) {
       fail(path_, "tokenizer.ggml.token_type must be one for each of the {} tokens, got {}", tokens_.size(),
            types.size());
     }
     types.resize(tokens_.size(), kNormalToken);
+    return types;
+  }
+
+  std::vector<AddedToken> added_tokens() const {
     const std::vector<int32_t> end_ids = io::gguf_end_tokens(file_);
     std::vector<AddedToken> added;
-    for (size_t i = 0; i < types.size(); ++i) {
+    for (size_t i = 0; i < types_.size(); ++i) {
       const auto id = static_cast<int32_t>(i);
       // llama.cpp treats an end of text as a control token, whatever its type.
       const bool ends = io::is_gguf_end_text(tokens_[i]) && std::ranges::find(end_ids, id) != end_ids.end();
-      if ((types[i] != kControlToken && types[i] != kUserToken && !ends) || spaces_.contains(i)) continue;
-      const bool special = types[i] == kControlToken || ends;
+      const bool special = types_[i] == kControlToken || ends;
+      if (!special && types_[i] != kUserToken) continue;
       added.push_back({.content = tokens_[i], .id = id, .special = special});
     }
     return added;
@@ -239,7 +243,7 @@ class GgufTokenizer {
   const std::string& path_;
   const io::GgufFile file_;
   std::vector<std::string> tokens_;
-  std::set<size_t> spaces_;                   // Gemma's tokens of spaces, which merges make
+  std::vector<int64_t> types_;                // by id
   bool adds_bos_ = false, adds_eos_ = false;  // without a key
 };
 

@@ -72,7 +72,11 @@ std::optional<DirectoryClass> class_of_model(std::string_view type) {
 class Loader {
  public:
   Loader(const std::filesystem::path& dir, const LoadOptions& load, Dictionaries dictionaries)
-      : dir_(dir), load_(load), dictionaries_(dictionaries), config_(read_tokenizer_config(dir)) {}
+      : dir_(dir),
+        load_(load),
+        dictionaries_(dictionaries),
+        config_(read_tokenizer_config(dir)),
+        model_config_(has("config.json") ? io::read_json((dir_ / "config.json").string()) : nlohmann::json()) {}
   TokenizerParts load() {
     class_ = find_class_of_directory();
     if (has("tokenizer.json") && !class_.is(InTokenizerJson::kNone)) {
@@ -120,12 +124,11 @@ class Loader {
     }
     return *class_of_name(has("vocab.json") && !has("vocab.txt") ? "GPT2Tokenizer" : "BertTokenizer");
   }
-  // "" without it.
+  // "" without such a text.
   std::string text_of_config_json(const char* key) const {
-    if (!has("config.json")) return "";
-    const nlohmann::json config = io::read_json((dir_ / "config.json").string());
-    return config.is_object() && config.contains(key) && config[key].is_string() ? config[key].get<std::string>()
-                                                                                 : std::string();
+    const nlohmann::json value =
+        model_config_.is_object() ? model_config_.value(key, nlohmann::json()) : nlohmann::json();
+    return value.is_string() ? value.get<std::string>() : std::string();
   }
   std::optional<DirectoryClass> class_of_config_json() const {
     std::string name = text_of_config_json("tokenizer_class");
@@ -160,9 +163,9 @@ class Loader {
       fail(kConfigWhere, "{}: the tokenizer_class must be one over {}, such as LlamaTokenizer, got {}", config_.path,
            file, config_.tokenizer_class.empty() ? "none" : config_.tokenizer_class);
     }
+    is_sentencepiece_ = true;
     name_specials();
     json_ = read_sentencepiece((dir_ / file).string(), *class_.pieces, names_, config_);
-    is_sentencepiece_ = true;
   }
   // merges.txt: one merge per line, two tokens with a space between them; the first line may name a version.
   void read_merges_file() {
@@ -179,9 +182,7 @@ class Loader {
     }
   }
   void name_specials() {
-    names_ = class_.pipeline               ? class_.settings->special
-             : json_ && !is_sentencepiece_ ? kNoSpecialNames
-                                           : class_.pieces->special;
+    names_ = class_.pipeline ? class_.settings->special : is_sentencepiece_ ? class_.pieces->special : kNoSpecialNames;
     for (const SpecialRole role : kSpecialRoles) {
       if (const auto& named = config_.special[static_cast<size_t>(role)]; named) name_of(names_, role) = named->content;
     }
@@ -423,8 +424,7 @@ class Loader {
       vocabulary.require({SpecialRole::kCls, SpecialRole::kSep}, dir_.string());
       return class_.settings->frame(special.cls, special.sep);
     }
-    if (const SentencePieceClass* known = class_.pieces;
-        known != nullptr && !(known->file_has_frame && !is_sentencepiece_)) {
+    if (const SentencePieceClass* known = class_.pieces; known && (is_sentencepiece_ || !known->file_has_frame)) {
       return known->frame(vocabulary, names_, config_);
     }
     return json_ && json_->sequence ? *json_->sequence : plain_template();
@@ -441,8 +441,9 @@ class Loader {
   const LoadOptions& load_;
   const Dictionaries dictionaries_;
   const TokenizerConfig config_;
+  const nlohmann::json model_config_;  // null without config.json
   std::optional<TokenizerJson> json_;
-  bool is_sentencepiece_ = false;  // json_ was read from such a file
+  bool is_sentencepiece_ = false;  // json_ is of such a file
   DirectoryClass class_;
   SpecialNames names_;
   std::vector<AddedToken> added_;

@@ -9,8 +9,7 @@
 // Other fields do not change the tokens and are ignored. The class of `transformers` decides on the white space, so a
 // file that contradicts it gets a warning.
 #include <bit>
-#include <set>
-#include <unordered_map>
+#include <unordered_set>
 
 #include "files/sentencepiece_classes.h"
 #include "files/tokenizer_files.h"
@@ -48,9 +47,12 @@ class WireReader {
     }
     return true;
   }
-  // A field that occurs at most once.
-  void check_once() {
-    if (!seen_.insert(field_).second) refuse("each field at most once", fmt::format("field {} twice", field_));
+  // The field, which occurs at most once; its number is below 64.
+  WireReader& once() {
+    const uint64_t bit = uint64_t{1} << field_;
+    if ((seen_ & bit) != 0) refuse("each field at most once", fmt::format("field {} twice", field_));
+    seen_ |= bit;
+    return *this;
   }
   uint64_t number() {
     expect(kVarint);
@@ -101,7 +103,7 @@ class WireReader {
   uint8_t type_ = 0;
   uint64_t number_ = 0;
   std::string_view value_;
-  std::set<uint32_t> seen_;
+  uint64_t seen_ = 0;  // bits of fields
 };
 
 struct ModelFile {
@@ -121,14 +123,8 @@ class ModelFileReader {
     while (message.next()) {
       switch (message.field()) {
         case 1: file_.pieces.push_back(read_piece(message.bytes())); break;
-        case 2:
-          message.check_once();
-          read_trainer(message.bytes());
-          break;
-        case 3:
-          message.check_once();
-          read_normalizer(message.bytes());
-          break;
+        case 2: read_trainer(message.once().bytes()); break;
+        case 3: read_normalizer(message.once().bytes()); break;
         case 5: read_denormalizer(message.bytes()); break;
         default: break;
       }
@@ -146,8 +142,7 @@ class ModelFileReader {
     SentencePiece piece;
     for (WireReader message(bytes, path_); message.next();) {
       if (message.field() > 3) continue;
-      message.check_once();
-      switch (message.field()) {
+      switch (message.once().field()) {
         case 1: piece.text = message.bytes(); break;
         case 2: piece.score = message.real(); break;
         default:
@@ -167,17 +162,13 @@ class ModelFileReader {
     for (WireReader message(bytes, path_); message.next();) {
       switch (message.field()) {
         case 3:
-          message.check_once();
-          file_.model_type = message.number();
+          file_.model_type = message.once().number();
           if (file_.model_type != kUnigramType && file_.model_type != kBpeType) {
             fail(kWhere, "{}: model_type must be 1 (unigram) or 2 (bpe), got {}", path_, file_.model_type);
           }
           break;
         case 24: check(message, "treat_whitespace_as_suffix", false); break;
-        case 40:
-          message.check_once();
-          file_.unk_id = message.number();
-          break;
+        case 40: file_.unk_id = message.once().number(); break;
         default: break;
       }
     }
@@ -185,14 +176,8 @@ class ModelFileReader {
   void read_normalizer(std::string_view bytes) {
     for (WireReader message(bytes, path_); message.next();) {
       switch (message.field()) {
-        case 2:
-          message.check_once();
-          file_.charsmap = message.bytes();
-          break;
-        case 3:
-          message.check_once();
-          file_.adds_prefix = message.boolean();
-          break;
+        case 2: file_.charsmap = message.once().bytes(); break;
+        case 3: file_.adds_prefix = message.once().boolean(); break;
         case 5: check(message, "escape_whitespaces", true); break;
         default: break;
       }
@@ -206,20 +191,17 @@ class ModelFileReader {
     }
   }
   void check(WireReader& message, std::string_view key, bool wanted) const {
-    message.check_once();
-    if (message.boolean() != wanted) fail(kWhere, "{}: {} must be {}, got {}", path_, key, wanted, !wanted);
+    if (message.once().boolean() != wanted) fail(kWhere, "{}: {} must be {}, got {}", path_, key, wanted, !wanted);
   }
 
   const std::string& path_;
   ModelFile file_;
 };
 
-}  // namespace
-
 // As `generate_merges` of transformers: the pieces in their order, or the highest scores first.
 std::vector<Merge> merges_of_pieces(const SentencePieces& pieces, MergeOrder order) {
-  std::unordered_map<std::string_view, size_t> ids;
-  for (size_t id = 0; id < pieces.size(); ++id) ids[pieces[id].text] = id;
+  std::unordered_set<std::string_view> known;
+  for (const SentencePiece& piece : pieces) known.insert(piece.text);
   std::vector<size_t> ranked(pieces.size());
   for (size_t id = 0; id < ranked.size(); ++id) ranked[id] = id;
   const bool by_score = order == MergeOrder::kByScore;
@@ -233,12 +215,14 @@ std::vector<Merge> merges_of_pieces(const SentencePieces& pieces, MergeOrder ord
     for (size_t at = 1; at < whole.size(); ++at) {
       if (!begins_character(whole[at])) continue;
       const std::string_view left = whole.substr(0, at), right = whole.substr(at);
-      if (ids.contains(left) && ids.contains(right)) merges.emplace_back(left, right);
+      if (known.contains(left) && known.contains(right)) merges.emplace_back(left, right);
     }
     if (by_score) std::reverse(merges.begin() + static_cast<ptrdiff_t>(first), merges.end());
   }
   return merges;
 }
+
+}  // namespace
 
 TokenizerJson tokenizer_of_pieces(SentencePieces pieces, MergeOrder order, const SentencePieceClass& known,
                                   const TokenizerConfig& config, UnigramOptions unigram) {
@@ -285,7 +269,8 @@ TokenizerJson read_sentencepiece(const std::string& path, const SentencePieceCla
   const auto unk = std::ranges::find_if(
       file.pieces, [&](const SentencePiece& piece) { return piece.score == 0 && piece.text == names.unk; });
   if (unk != file.pieces.end()) unigram.unk = static_cast<int32_t>(unk - file.pieces.begin());
-  TokenizerJson out = tokenizer_of_pieces(std::move(file.pieces), MergeOrder::kByPlace, known, config, unigram);
+  TokenizerJson out =
+      tokenizer_of_pieces(std::move(file.pieces), MergeOrder::kByPlace, known, config, std::move(unigram));
   if (!config.extra.empty()) out.added.clear();  // transformers replaces them by those of the settings
   const Prefix prefix = is_bpe ? out.options.byte_fallback.prefix : out.options.unigram->prefix;
   if (file.adds_prefix != (prefix != Prefix::kNever)) {

@@ -141,7 +141,10 @@ void lower_case(Chars& chars) {
 
 void normalize_form(Chars& chars, Kind form) {
   constexpr char32_t kAscii = 0x80;
-  if (std::ranges::all_of(chars, [](const NormalizedChar& c) { return c.code < kAscii; })) return;
+  const auto may_change = [form](char32_t code) {
+    return form == Kind::kNfc ? may_change_under_nfc(code) : code >= kAscii;
+  };
+  if (std::ranges::none_of(chars, may_change, &NormalizedChar::code)) return;
   const bool is_compatible = form == Kind::kNfkc || form == Kind::kNfkd;
   std::vector<CodeChange> changes;
   changes.reserve(chars.size());
@@ -175,7 +178,7 @@ void clean_for_translation(Chars& chars) {
 }  // namespace
 
 NormalizerChain::NormalizerChain(const std::vector<NormalizerStep>& steps) {
-  constexpr size_t kMostGrowth = size_t{1} << 16;
+  constexpr size_t kMaxGrowth = size_t{1} << 16;
   size_t growth = 1;  // bytes at most for a character
   for (const NormalizerStep& step : steps) {
     steps_.push_back({step});
@@ -185,8 +188,8 @@ NormalizerChain::NormalizerChain(const std::vector<NormalizerStep>& steps) {
       bytes = steps_.back().charsmap->longest();
     }
     growth *= std::max<size_t>(1, bytes);
-    if (growth > kMostGrowth)
-      fail("normalizer", "the steps of a normalizer must make at most {} bytes of one, got more", kMostGrowth);
+    if (growth > kMaxGrowth)
+      fail("normalizer", "the steps of a normalizer must make at most {} bytes of one, got more", kMaxGrowth);
     if (step.kind == Kind::kReplaceExpression) {
       steps_.back().expression = std::make_shared<const Expression>(step.text);
     }
@@ -218,8 +221,6 @@ void NormalizerChain::normalize(Chars& chars) const {
       case Kind::kStrip: strip_ends(chars, options.left, options.right); break;
       case Kind::kPrepend: put_in_front(chars, options.text); break;
       case Kind::kNfc:
-        if (std::ranges::none_of(chars, may_change_under_nfc, &NormalizedChar::code)) break;
-        [[fallthrough]];
       case Kind::kNfd:
       case Kind::kNfkc:
       case Kind::kNfkd: normalize_form(chars, options.kind); break;

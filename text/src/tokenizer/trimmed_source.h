@@ -29,10 +29,9 @@ inline int32_t leading_trimmed(std::string_view text) {
 inline int32_t trailing_trimmed(std::string_view text) {
   int32_t characters = 0;
   while (!text.empty()) {
-    size_t begin = text.size() - 1;
-    while (begin > 0 && !begins_character(text[begin])) --begin;
-    if (!is_trimmed(decode_utf8(text.substr(begin)))) break;
-    text.remove_suffix(text.size() - begin);
+    const Decoded last = decode_last_utf8(text);
+    if (!is_trimmed(last)) break;
+    text.remove_suffix(static_cast<size_t>(last.length));
     ++characters;
   }
   return characters;
