@@ -30,14 +30,11 @@ void check_whole(const engine::Embedder& embedder, const engine::TokenizedTexts&
 
 std::vector<float> max_similarities(const TextModel& queries, const Embedded& query, const TextModel& model,
                                     const Embedded& documents) {
-  const engine::EmbedderInfo& info = model.embedder.info();
-  const int64_t dimensions = info.token_dimensions;
   const std::vector<float> asked = vectors_of(queries, query, 0).tokens;
-  const int64_t divisor = info.mean_of_maxima ? std::max<int64_t>(1, std::ssize(asked) / dimensions) : 1;
   std::vector<float> scores;
   for (size_t i = 0; i < documents.texts(); ++i) {
-    const double score = engine::max_similarity(asked, vectors_of(model, documents, i).tokens, dimensions);
-    scores.push_back(static_cast<float>(score / static_cast<double>(divisor)));
+    const std::vector<float> found = vectors_of(model, documents, i).tokens;
+    scores.push_back(static_cast<float>(engine::max_similarity(model.embedder.info(), asked, found)));
   }
   return scores;
 }
