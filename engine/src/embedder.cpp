@@ -467,17 +467,15 @@ std::vector<TextVectors> Embedder::vectors(std::span<const std::string_view> tex
   const TokenizedTexts tokenized = tokenize(texts, prompt, role, max_length);
   const Tokens tokens = tokenized.tokens();
   const Computation computed = computation();
-  const auto row_of = [&](int64_t sequence) { return computed.row_of(tokens.offsets, sequence); };
   std::vector<TextVectors> distinct;
   std::vector<float> rows;
   std::vector<int64_t> offsets;
   for_batches(tokens.offsets, impl_->token_budget, [&](int64_t first, int64_t count) {
-    rows.resize(static_cast<size_t>((row_of(first + count) - row_of(first)) * computed.columns));
-    impl_->embed_batch(slice(tokens, first, count, offsets), rows.data());
+    const Tokens batch = slice(tokens, first, count, offsets);
+    rows.resize(static_cast<size_t>(computed.rows_of(batch) * computed.columns));
+    impl_->embed_batch(batch, rows.data());
     for (int64_t i = first; i < first + count; ++i) {
-      const auto begin = static_cast<size_t>((row_of(i) - row_of(first)) * computed.columns);
-      const auto own =
-          std::span(rows).subspan(begin, static_cast<size_t>((row_of(i + 1) - row_of(i)) * computed.columns));
+      const std::span<const float> own = computed.of_sequence(rows, offsets, i - first);
       io::check_finite(
           own, std::max<int64_t>(1, std::ssize(own)), [](int64_t) { return kEmbedderWhere; },
           [&](int64_t) { return "the vector of " + name_of_text(tokenized, i, texts); });

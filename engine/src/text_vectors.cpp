@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -157,14 +156,6 @@ void mean_of_rows(const SentenceModules& modules, std::span<const int32_t> ids, 
 }
 
 }  // namespace
-
-Tokens without_empty(const Tokens& tokens, std::vector<int64_t>& offsets) {
-  offsets.clear();
-  std::ranges::unique_copy(tokens.offsets, std::back_inserter(offsets));
-  Tokens input = tokens;
-  input.offsets = offsets;
-  return input;
-}
 
 void look_up(const SentenceModules& modules, const Tokens& tokens, float* out) {
   const int64_t columns = modules.table_width;

@@ -8,9 +8,6 @@
 
 namespace rf::engine {
 
-// Without the sequences that have no tokens, which a Model does not read; `offsets` takes those of the others.
-Tokens without_empty(const Tokens& tokens, std::vector<int64_t>& offsets);
-
 // Vectors of texts without a transformer: means of rows, or the weights of the tokens that occur.
 void look_up(const SentenceModules& modules, const Tokens& tokens, float* out);
 
