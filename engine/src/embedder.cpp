@@ -482,6 +482,7 @@ std::vector<TextVectors> Embedder::vectors(std::span<const std::string_view> tex
       distinct.push_back(vectors(tokenized, i, own, role));
     }
   });
+  if (tokenized.sequences() == tokenized.texts()) return distinct;
   std::vector<TextVectors> all;
   for (const int64_t sequence : tokenized.sequence_of_text) all.push_back(distinct[sequence]);
   return all;
