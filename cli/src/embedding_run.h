@@ -42,10 +42,6 @@ struct TextBlock {
   std::span<const float> vector(size_t i) const {
     return computation.of_sequence(vectors, tokens.offsets, tokens.sequence_of_text[i]);
   }
-  void compute_with(const engine::Computation& given) {
-    computation = given;
-    vectors.resize(static_cast<size_t>(computation.rows_of(tokens.tokens()) * computation.columns));
-  }
 };
 
 // Finished rows, in order.
