@@ -157,6 +157,17 @@ void mean_of_rows(const SentenceModules& modules, std::span<const int32_t> ids, 
 
 }  // namespace
 
+void spread_rows(std::span<const int64_t> offsets, int64_t count, int64_t columns, float* rows) {
+  for (int64_t i = std::ssize(offsets) - 1; i-- > 0 && count <= i;) {
+    if (offsets[i] == offsets[i + 1]) {
+      std::fill_n(rows + i * columns, columns, 0.0F);
+    } else {
+      --count;
+      std::copy_n(rows + count * columns, columns, rows + i * columns);
+    }
+  }
+}
+
 void look_up(const SentenceModules& modules, const Tokens& tokens, float* out) {
   const int64_t columns = modules.table_width;
   for (size_t i = 1; i < tokens.offsets.size(); ++i, out += columns) {

@@ -8,6 +8,9 @@
 
 namespace rf::engine {
 
+// Moves the rows of the `count` sequences with tokens to their places among all; the others' are zeros.
+void spread_rows(std::span<const int64_t> offsets, int64_t count, int64_t columns, float* rows);
+
 // Vectors of texts without a transformer: means of rows, or the weights of the tokens that occur.
 void look_up(const SentenceModules& modules, const Tokens& tokens, float* out);
 
