@@ -98,7 +98,7 @@ std::string weights_of(const std::string& directory, SentenceModules& out) {
          "weights must be in model.safetensors, got pytorch_model.bin (python -m roformer_cpp.convert converts the "
          "whole model)");
   }
-  out.files.push_back(path);
+  if (directory != out.encoder_dir) out.files.push_back(path);
   return path;
 }
 
