@@ -26,7 +26,6 @@
 #include "rf/engine/quantization.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "rf/io/finite.h"
 #include "rf/io/half.h"
 #include "rf/io/npy.h"
 #include "rf/status.h"
@@ -208,8 +207,9 @@ bool keep_finished(EmbeddingOutput& output) {
   return true;
 }
 
-std::string line_of(const VectorLines& lines, const TextBlock& block, size_t i) {
-  return lines.line(fmt::format("\"index\":{}", block.first + static_cast<int64_t>(i)), block.texts[i].id, block, i);
+std::string line_of(const VectorLines& lines, const engine::Embedder& embedder, const TextBlock& block, size_t i) {
+  return lines.line(fmt::format("\"index\":{}", block.first + static_cast<int64_t>(i)), block.texts[i].id,
+                    embedder.vectors(block.tokens, block.tokens.sequence_of_text[i], block.vector(i)));
 }
 
 // Embeds into the output, as lines if there are any. After an error finished rows are kept.
@@ -219,7 +219,7 @@ EmbeddingCounts write_vectors(const EmbeddingRun& run, const VectorLines* lines,
       const std::string& digest = rows.block.texts[rows.end - 1].digest;
       if (lines != nullptr) {
         std::string text;
-        for (size_t i = rows.begin; i < rows.end; ++i) text += line_of(*lines, rows.block, i) + '\n';
+        for (size_t i = rows.begin; i < rows.end; ++i) text += line_of(*lines, run.embedder, rows.block, i) + '\n';
         return output.write_lines(text, static_cast<int64_t>(rows.end - rows.begin), digest);
       }
       std::vector<data::VectorRow> written;
@@ -275,7 +275,7 @@ int run_to_stdout(const EmbedOptions& options, const engine::Embedder& embedder,
   const VectorLines lines = lines_of(options, embedder, read_ranges(options, embedder));
   const EmbeddingRun run{.embedder = embedder, .reader = reader, .token_budget = options.embedder.options.token_budget};
   const EmbeddingCounts counts = embed_texts(run, [&](const EmbeddedRows& rows) {
-    for (size_t i = rows.begin; i < rows.end; ++i) emit_line(line_of(lines, rows.block, i));
+    for (size_t i = rows.begin; i < rows.end; ++i) emit_line(line_of(lines, embedder, rows.block, i));
   });
   say_about_texts(counts.full_texts, embedder.info().max_length, counts.replaced_bytes);
   return kOk;
@@ -284,21 +284,10 @@ int run_to_stdout(const EmbedOptions& options, const engine::Embedder& embedder,
 int run_texts(const EmbedOptions& options, const engine::Embedder& embedder) {
   const VectorLines lines = lines_of(options, embedder, read_ranges(options, embedder));
   const std::vector<std::string_view> texts(options.texts.begin(), options.texts.end());
-  TextBlock block;
-  block.tokens = embedder.tokenize(texts);
-  block.compute_with(embedder.computation());
-  embedder.embed(block.tokens.tokens(), block.vectors.data());
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const std::span<const float> vector = block.vector(i);
-    io::check_finite(
-        vector, std::max<int64_t>(1, std::ssize(vector)), [](int64_t) { return "embed"; },
-        [&](int64_t) {
-          return "the vector of " + name_of_text(block.tokens, block.tokens.sequence_of_text[i], texts);
-        });
-  }
+  const std::vector<engine::TextVectors> vectors = embedder.vectors(texts);
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::string quoted = json(texts[i]).dump(-1, ' ', false, json::error_handler_t::replace);
-    emit_line(lines.line(fmt::format("\"text\":{},\"index\":{}", quoted, i), "", block, i));
+    emit_line(lines.line(fmt::format("\"text\":{},\"index\":{}", quoted, i), "", vectors[i]));
   }
   return kOk;
 }
@@ -355,13 +344,10 @@ void check(const EmbedOptions& options) {
 int run_embed(EmbedOptions& options, const Common& common) {
   check(options);
   using engine::VectorKind;
-  if (options.sparse + options.multi + options.dense > 1) {
-    options.embedder.options.vectors = VectorKind::kAll;
-  } else if (!options.dense) {
-    options.embedder.options.vectors = options.sparse  ? VectorKind::kSparse
-                                       : options.multi ? VectorKind::kTokens
-                                                       : VectorKind::kDense;
-  }
+  options.embedder.options.vectors = options.sparse + options.multi + options.dense > 1 ? VectorKind::kAll
+                                     : options.sparse                                   ? VectorKind::kSparse
+                                     : options.multi                                    ? VectorKind::kTokens
+                                                                                        : VectorKind::kDense;
   check_kind(options);
   if (!options.texts.empty()) return run_texts(options, open_embedder(options.embedder, common));
   if (!options.output.empty()) {

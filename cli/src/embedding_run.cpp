@@ -100,7 +100,8 @@ class BlockReader {
     std::vector<std::string_view> texts;
     for (size_t i = 0; i < block_->texts.size(); ++i) texts.push_back(block_->text(i));
     block_->tokens = run_.embedder.tokenize(texts);
-    block_->compute_with(computation_);
+    block_->computation = computation_;
+    block_->vectors.resize(static_cast<size_t>(computation_.rows_of(block_->tokens.tokens()) * computation_.columns));
     block_->bytes = bytes_;
     block_bytes_ = 0;
     const auto tell = [block = block_](int64_t done, const std::exception_ptr& error) {

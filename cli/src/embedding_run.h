@@ -40,15 +40,7 @@ struct TextBlock {
   std::string_view text(size_t i) const { return std::string_view(characters).substr(texts[i].begin, texts[i].bytes); }
   // The vector of text i, or those of all its tokens.
   std::span<const float> vector(size_t i) const {
-    const int64_t sequence = tokens.sequence_of_text[i], columns = computation.columns;
-    const int64_t begin = computation.row_of(tokens.offsets, sequence);
-    const int64_t end = computation.row_of(tokens.offsets, sequence + 1);
-    return std::span(vectors).subspan(static_cast<size_t>(begin * columns),
-                                      static_cast<size_t>((end - begin) * columns));
-  }
-  void compute_with(const engine::Computation& given) {
-    computation = given;
-    vectors.resize(static_cast<size_t>(computation.rows_of(tokens.tokens()) * computation.columns));
+    return computation.of_sequence(vectors, tokens.offsets, tokens.sequence_of_text[i]);
   }
 };
 

@@ -81,15 +81,10 @@ Score late_interaction(const RerankOptions& options, const Common& common) {
   if (model->info().by_role) of_queries.emplace(open_embedder(arguments, common));
   const std::vector<float> asked =
       (of_queries ? *of_queries : *model).vectors({&query, 1}, prompt, engine::TextRole::kQuery)[0].tokens;
-  const int64_t dimensions = model->info().token_dimensions;
-  const int64_t divisor = model->info().mean_of_maxima ? std::max<int64_t>(1, std::ssize(asked) / dimensions) : 1;
-  return [model, asked, dimensions, divisor](std::span<const std::string_view> texts,
-                                             const std::function<std::string(int64_t)>&) {
+  return [model, asked](std::span<const std::string_view> texts, const std::function<std::string(int64_t)>&) {
     std::vector<float> scores;
-    for (const engine::TextVectors& document : model->vectors(texts)) {
-      const double score = engine::max_similarity(asked, document.tokens, dimensions);
-      scores.push_back(static_cast<float>(score / static_cast<double>(divisor)));
-    }
+    for (const engine::TextVectors& document : model->vectors(texts))
+      scores.push_back(static_cast<float>(engine::max_similarity(model->info(), asked, document.tokens)));
     return scores;
   };
 }

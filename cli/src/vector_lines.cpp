@@ -14,12 +14,10 @@ namespace rf::cli {
 VectorLines::VectorLines(const engine::Embedder& embedder, const Options& options)
     : embedder_(embedder), options_(options), quantizer_(options.quantization, options.ranges) {}
 
-std::string VectorLines::line(std::string_view start, std::string_view id, const TextBlock& block, size_t i) const {
+std::string VectorLines::line(std::string_view start, std::string_view id, const engine::TextVectors& vectors) const {
   std::string line = fmt::format("{{{}", start);
   if (!id.empty()) fmt::format_to(std::back_inserter(line), ",\"id\":{}", id);
   const engine::EmbedderInfo& info = embedder_.info();
-  const engine::TextVectors vectors =
-      embedder_.vectors(block.tokens, block.tokens.sequence_of_text[i], block.vector(i));
   if (options_.dense && (info.vectors == engine::VectorKind::kDense || info.vectors == engine::VectorKind::kAll)) {
     const bool is_quantized = options_.quantization != engine::Quantization::kNone;
     line += ",\"embedding\":" + (is_quantized ? quantized(vectors.dense) : io::json_list(vectors.dense));

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "embedding_run.h"
 #include "rf/engine/embedder.h"
 #include "rf/engine/quantization.h"
 
@@ -22,10 +21,10 @@ class VectorLines {
   };
   VectorLines(const engine::Embedder& embedder, const Options& options);
 
-  // The line of text i of a block: {"index":0,"id":7,"embedding":[...]}, with the shortest decimal numbers that are
+  // The line of a text: {"index":0,"id":7,"embedding":[...]}, with the shortest decimal numbers that are
   // read as the same floats; "embeddings" of vectors of tokens; "indices" or "tokens", and "values", of sparse ones.
   // start: the first keys, "\"index\":0". id: JSON text; if empty, the key is omitted.
-  std::string line(std::string_view start, std::string_view id, const TextBlock& block, size_t i) const;
+  std::string line(std::string_view start, std::string_view id, const engine::TextVectors& vectors) const;
 
  private:
   std::string sparse(const engine::SparseVector& vector) const;

@@ -6,7 +6,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -114,11 +113,6 @@ std::string prompt_of_role(const Prompts& prompts, const EmbedderOptions& option
 }
 
 }  // namespace
-
-std::string name_of_text(const TokenizedTexts& tokens, int64_t sequence, std::span<const std::string_view> texts) {
-  const auto index = std::ranges::find(tokens.sequence_of_text, sequence) - tokens.sequence_of_text.begin();
-  return fmt::format("text {}, {},", index, io::printable(texts[static_cast<size_t>(index)]));
-}
 
 struct Embedder::Impl {
   Impl(const std::string& model_dir, const EmbedderOptions& options)
@@ -268,16 +262,7 @@ struct Embedder::Impl {
     } else {
       model->lexical(input, modules.lexical, out);
     }
-    const int64_t columns = first_width();
-    int64_t from = std::ssize(offsets) - 1;
-    for (int64_t i = std::ssize(tokens.offsets) - 1; i-- > 0 && from <= i;) {
-      if (tokens.offsets[i] == tokens.offsets[i + 1]) {
-        std::fill_n(out + i * columns, columns, 0.0f);
-      } else {
-        --from;
-        std::copy_n(out + from * columns, columns, out + i * columns);
-      }
-    }
+    spread_rows(tokens.offsets, std::ssize(offsets) - 1, first_width(), out);
   }
 
   Computation computation() const {
@@ -423,9 +408,8 @@ std::vector<float> Embedder::shorten(std::span<const float> vector, int64_t dime
 }
 
 std::string Embedder::identity() const {
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
-  if (state == nullptr) throw std::bad_alloc();
-  XXH3_128bits_reset(state.get());
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
   std::vector<std::string> paths;
   for (const auto& entry : fs::directory_iterator(impl_->modules.encoder_dir)) {
     const std::string name = entry.path().filename().string();
@@ -435,10 +419,10 @@ std::string Embedder::identity() const {
   }
   std::ranges::sort(paths);
   paths.insert(paths.end(), impl_->modules.files.begin(), impl_->modules.files.end());
-  for (const std::string& path : paths) hash_file(*state, path);
-  if (const auto& dictionary = impl_->rows.tokenizer().options().dictionary) hash_text(*state, dictionary->hash());
-  if (!impl_->info.task.empty()) hash_text(*state, impl_->info.task);
-  const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
+  for (const std::string& path : paths) hash_file(state, path);
+  if (const auto& dictionary = impl_->rows.tokenizer().options().dictionary) hash_text(state, dictionary->hash());
+  if (!impl_->info.task.empty()) hash_text(state, impl_->info.task);
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
@@ -467,23 +451,22 @@ std::vector<TextVectors> Embedder::vectors(std::span<const std::string_view> tex
   const TokenizedTexts tokenized = tokenize(texts, prompt, role, max_length);
   const Tokens tokens = tokenized.tokens();
   const Computation computed = computation();
-  const auto row_of = [&](int64_t sequence) { return computed.row_of(tokens.offsets, sequence); };
   std::vector<TextVectors> distinct;
   std::vector<float> rows;
   std::vector<int64_t> offsets;
   for_batches(tokens.offsets, impl_->token_budget, [&](int64_t first, int64_t count) {
-    rows.resize(static_cast<size_t>((row_of(first + count) - row_of(first)) * computed.columns));
-    impl_->embed_batch(slice(tokens, first, count, offsets), rows.data());
+    const Tokens batch = slice(tokens, first, count, offsets);
+    rows.resize(static_cast<size_t>(computed.rows_of(batch) * computed.columns));
+    impl_->embed_batch(batch, rows.data());
     for (int64_t i = first; i < first + count; ++i) {
-      const auto begin = static_cast<size_t>((row_of(i) - row_of(first)) * computed.columns);
-      const auto own =
-          std::span(rows).subspan(begin, static_cast<size_t>((row_of(i + 1) - row_of(i)) * computed.columns));
+      const std::span<const float> own = computed.of_sequence(rows, offsets, i - first);
       io::check_finite(
           own, std::max<int64_t>(1, std::ssize(own)), [](int64_t) { return kEmbedderWhere; },
           [&](int64_t) { return "the vector of " + name_of_text(tokenized, i, texts); });
       distinct.push_back(vectors(tokenized, i, own, role));
     }
   });
+  if (tokenized.sequences() == tokenized.texts()) return distinct;
   std::vector<TextVectors> all;
   for (const int64_t sequence : tokenized.sequence_of_text) all.push_back(distinct[sequence]);
   return all;

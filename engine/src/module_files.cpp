@@ -44,10 +44,11 @@ Pooling pooling_of(const std::string& name, const std::string& where) {
        io::printable(name));
 }
 
-std::vector<Pooling> poolings_of(io::StrictObject& config, const std::string& where) {
+std::vector<Pooling> poolings_of(ModuleConfig& config) {
+  const std::string& where = config.where;
   std::vector<Pooling> old;
   for (const PoolingName& known : kPoolings) {
-    if (config.boolean(known.old_key, false)) old.push_back(pooling_of(known.name, where));
+    if (config.boolean(known.old_key, false)) old.push_back(known.pooling);
   }
   const json* mode = config.find("pooling_mode");
   if (mode == nullptr) return old.empty() ? std::vector{Pooling::kMean} : old;
@@ -61,10 +62,10 @@ std::vector<Pooling> poolings_of(io::StrictObject& config, const std::string& wh
 }
 
 // What a module reads and writes, where its configuration says it. Older files of late interaction say nothing.
-void check_names(io::StrictObject& config, const std::string& level, const std::string& where) {
+void check_names(ModuleConfig& config, const std::string& level) {
   for (const char* key : {"module_input_name", "module_output_name"}) {
     if (const json* name = find_value(config, key); name != nullptr && *name != level)
-      fail(where, "{} must be {}, got {}", key, level, name->dump());
+      fail(config.where, "{} must be {}, got {}", key, level, name->dump());
   }
 }
 
@@ -97,15 +98,16 @@ std::string weights_of(const std::string& directory, SentenceModules& out) {
          "weights must be in model.safetensors, got pytorch_model.bin (python -m roformer_cpp.convert converts the "
          "whole model)");
   }
-  out.files.push_back(path);
+  if (directory != out.encoder_dir) out.files.push_back(path);
   return path;
 }
 
 // The roles of a module that not every text goes through.
-void read_tasks(io::StrictObject& config, const char* key, const std::string& where, bool& queries, bool& documents) {
+void read_tasks(ModuleConfig& config, const char* key, bool& queries, bool& documents) {
   const json* tasks = find_value(config, key);
   if (tasks == nullptr) return;
-  const std::vector<std::string> roles = read_words(tasks->is_string() ? json::array({*tasks}) : *tasks, key, where);
+  const std::vector<std::string> roles =
+      read_words(tasks->is_string() ? json::array({*tasks}) : *tasks, key, config.where);
   queries = std::ranges::find(roles, "query") != roles.end();
   documents = std::ranges::find(roles, "document") != roles.end();
 }
@@ -133,39 +135,35 @@ void read_count(io::StrictObject& config, const std::string& key, int64_t most, 
   if (find_value(config, key) != nullptr) to = config.integer(key, 1, 1, most);
 }
 
-void finish(const io::StrictObject& config, const json& file, const std::string& where) {
+void finish(const ModuleConfig& config) {
   constexpr size_t kShown = 120;
   for (const std::string& key : config.unasked()) {
-    io::warn(where, "keys must be known, and one that is not is ignored, got {}: {}", io::printable(key),
-             io::escaped(file[key].dump(), kShown));
+    io::warn(config.where, "keys must be known, and one that is not is ignored, got {}: {}", io::printable(key),
+             io::escaped(config.contents[key].dump(), kShown));
   }
 }
 
 void read_pooling(const std::string& directory, SentenceModules& out) {
-  const std::string where = directory + "/config.json";
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  ModuleConfig config(directory + "/config.json", out);
   static_cast<void>(config.integer("word_embedding_dimension", 1, 1, kMaxFeatures));
   static_cast<void>(config.integer("embedding_dimension", 1, 1, kMaxFeatures));
-  out.poolings = poolings_of(config, where);
+  out.poolings = poolings_of(config);
   const bool included = config.boolean("include_prompt", true);
   out.pooled_prompt = included ? SentenceModules::PooledPrompt::kIncluded : SentenceModules::PooledPrompt::kLeftOut;
-  finish(config, file, where);
+  finish(config);
 }
 
 SentenceStep read_dense(const std::string& directory, const std::string& level, SentenceModules& out) {
-  const std::string where = directory + "/config.json";
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  ModuleConfig config(directory + "/config.json", out);
   config.require({"in_features", "out_features"});
   const int64_t in = config.integer("in_features", 1, 1, kMaxFeatures);
   const int64_t width = config.integer("out_features", 1, 1, kMaxFeatures);
   const bool bias = config.boolean("bias", true);
   const bool residual = config.boolean("use_residual", false);
   SentenceStep step{.kind = SentenceStep::Kind::kDense};
-  step.activation = activation_of(config.text("activation_function", "torch.nn.modules.activation.Tanh"), where);
-  check_names(config, level, where);
-  finish(config, file, where);
+  step.activation = activation_of(config.text("activation_function", "torch.nn.modules.activation.Tanh"), config.where);
+  check_names(config, level);
+  finish(config);
 
   const std::string path = weights_of(directory, out);
   const io::SafetensorsFile weights(path);
@@ -184,52 +182,49 @@ SentenceStep read_dense(const std::string& directory, const std::string& level, 
 }
 
 SentenceStep read_normalize(const std::string& directory, const std::string& level, SentenceModules& out) {
-  const std::string where = directory + "/config.json";
-  if (io::has_file(where)) {
-    const json file = read_noted(where, out);
-    io::StrictObject config(file, where, "");
-    check_names(config, level, where);
-    finish(config, file, where);
+  const std::string path = directory + "/config.json";
+  if (io::has_file(path)) {
+    ModuleConfig config(path, out);
+    check_names(config, level);
+    finish(config);
   }
   return {.kind = SentenceStep::Kind::kNormalize};
 }
 
 void read_transformer(const std::string& directory, const std::string& task, SentenceModules& out) {
   out.encoder_dir = directory;
-  const std::string where = directory + "/sentence_bert_config.json";
-  if (!io::has_file(where)) return;
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  const std::string path = directory + "/sentence_bert_config.json";
+  if (!io::has_file(path)) return;
+  ModuleConfig config(path, out);
   read_count(config, "max_seq_length", kMaxTextLength, out.max_length);
   read_count(config, "query_length", kMaxTextLength, out.tokens.query_length);
   read_count(config, "document_length", kMaxTextLength, out.tokens.document_length);
   if (const json* expansion = config.find("query_expansion"))
-    out.tokens.expansion = read_query_expansion(*expansion, where);
+    out.tokens.expansion = read_query_expansion(*expansion, config.where);
   if (out.tokens.expansion && out.tokens.query_length > 0 && out.tokens.query_length < out.tokens.expansion->length) {
-    fail(where, "query_length must be at least the {} tokens of query_expansion, got {}", out.tokens.expansion->length,
-         out.tokens.query_length);
+    fail(config.where, "query_length must be at least the {} tokens of query_expansion, got {}",
+         out.tokens.expansion->length, out.tokens.query_length);
   }
   out.lower_case = config.boolean("do_lower_case", false);
   const std::string given = config.text("transformer_task", task);
-  if (given != task) fail(where, "transformer_task must be {}, got {}", task, io::printable(given));
+  if (given != task) fail(config.where, "transformer_task must be {}, got {}", task, io::printable(given));
   if (const json* modality = config.find("modality_config")) {
     const bool is_head = task == "fill-mask";
     const json text = {{"method", "forward"}, {"method_output_name", is_head ? "logits" : "last_hidden_state"}};
     if (!modality->is_object() || !modality->contains("text") || modality->at("text") != text)
-      fail(where, "modality_config.text must be {}, got {}", text.dump(), modality->dump());
+      fail(config.where, "modality_config.text must be {}, got {}", text.dump(), modality->dump());
   }
   const std::string output = config.text("module_output_name", kTokenLevel);
-  if (output != kTokenLevel) fail(where, "module_output_name must be {}, got {}", kTokenLevel, io::printable(output));
-  finish(config, file, where);
+  if (output != kTokenLevel)
+    fail(config.where, "module_output_name must be {}, got {}", kTokenLevel, io::printable(output));
+  finish(config);
 }
 
 SentenceStep read_layer_norm(const std::string& directory, SentenceModules& out) {
-  const std::string where = directory + "/config.json";
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  ModuleConfig config(directory + "/config.json", out);
   config.require({"dimension"});
   const int64_t width = config.integer("dimension", 1, 1, kMaxFeatures);
-  finish(config, file, where);
+  finish(config);
   const std::string path = weights_of(directory, out);
   const io::SafetensorsFile weights(path);
   check_others(weights, {"norm.weight", "norm.bias"}, path);
@@ -246,15 +241,13 @@ SentenceStep read_layer_norm(const std::string& directory, SentenceModules& out)
 void read_splade_pooling(const std::string& directory, SentenceModules& out) {
   using Reduce = LexicalPooling::Reduce;
   using Logarithms = LexicalPooling::Logarithms;
-  const std::string where = directory + "/config.json";
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  ModuleConfig config(directory + "/config.json", out);
   out.lexical.reduce =
       config.choice<Reduce>("pooling_strategy", Reduce::kMax, {{"max", Reduce::kMax}, {"sum", Reduce::kSum}});
   out.lexical.logarithms = config.choice<Logarithms>("activation_function", Logarithms::kOne,
                                                      {{"relu", Logarithms::kOne}, {"log1p_relu", Logarithms::kTwo}});
   for (const char* key : {"word_embedding_dimension", "embedding_dimension"}) static_cast<void>(config.find(key));
-  finish(config, file, where);
+  finish(config);
 }
 
 std::vector<std::string> read_words(const json& value, const std::string& key, const std::string& where) {
@@ -269,53 +262,47 @@ std::vector<std::string> read_words(const json& value, const std::string& key, c
 }
 
 void read_multi_vector_mask(const std::string& directory, SentenceModules& out) {
-  const std::string where = directory + "/config.json";
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  ModuleConfig config(directory + "/config.json", out);
   TokenRules& tokens = out.tokens;
   tokens.skips_punctuation = false;
   if (const json* words = config.find("skiplist_words"))
-    tokens.skipped_words = read_words(*words, "skiplist_words", where);
-  read_tasks(config, "skiplist_tasks", where, tokens.skips_queries, tokens.skips_documents);
+    tokens.skipped_words = read_words(*words, "skiplist_words", config.where);
+  read_tasks(config, "skiplist_tasks", tokens.skips_queries, tokens.skips_documents);
   if (const json* ids = find_value(config, "keep_only_token_ids")) {
-    if (!ids->is_array()) fail(where, "keep_only_token_ids must be a list of ids, got {}", ids->dump());
+    if (!ids->is_array()) fail(config.where, "keep_only_token_ids must be a list of ids, got {}", ids->dump());
     for (const json& id : *ids) {
       if (!id.is_number_unsigned() || id > std::numeric_limits<int32_t>::max())
-        fail(where, "keep_only_token_ids must be a list of ids, got {}", ids->dump());
+        fail(config.where, "keep_only_token_ids must be a list of ids, got {}", ids->dump());
       tokens.kept_ids.push_back(id.get<int32_t>());
     }
   }
-  finish(config, file, where);
+  finish(config);
 }
 
 void read_token_pooling(const std::string& directory, SentenceModules& out) {
-  const std::string where = directory + "/config.json";
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  ModuleConfig config(directory + "/config.json", out);
   TokenPooling pooling;
   pooling.factor = config.number("pool_factor", 1, {1, static_cast<double>(kMaxTextLength)});
   pooling.protected_tokens = config.integer("num_protected_tokens", 1, 0, kMaxTextLength);
   pooling.normalizes = config.boolean("normalize_embeddings", false);
-  read_tasks(config, "tasks", where, pooling.pools_queries, pooling.pools_documents);
-  finish(config, file, where);
+  read_tasks(config, "tasks", pooling.pools_queries, pooling.pools_documents);
+  finish(config);
   out.token_pooling = pooling;
 }
 
 void read_layer_pooling(const std::string& directory, SentenceModules& out) {
-  const std::string where = directory + "/config.json";
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  ModuleConfig config(directory + "/config.json", out);
   const int64_t layers = config.integer("num_hidden_layers", 12, 1, kMaxFeatures);
   const int64_t start = config.integer("layer_start", 4, 0, layers);
   for (const char* key : {"word_embedding_dimension", "embedding_dimension"}) static_cast<void>(config.find(key));
-  finish(config, file, where);
+  finish(config);
   const std::string path = weights_of(directory, out);
   const io::SafetensorsFile weights(path);
   check_others(weights, {"layer_weights"}, path);
   const json encoder = io::read_json(out.encoder_dir + "/config.json");
   const auto states = encoder.is_object() ? encoder.find("output_hidden_states") : encoder.end();
   if (states == encoder.end() || *states != true) {
-    io::warn(where,
+    io::warn(config.where,
              "WeightedLayerPooling needs output_hidden_states in {}/config.json and is ignored without it, as in "
              "sentence-transformers",
              out.encoder_dir);
@@ -329,9 +316,7 @@ void read_layer_pooling(const std::string& directory, SentenceModules& out) {
 }
 
 void read_auto_encoder(const std::string& directory, SentenceModules& out) {
-  const std::string where = directory + "/config.json";
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  ModuleConfig config(directory + "/config.json", out);
   config.require({"input_dim"});
   const int64_t in = config.integer("input_dim", 1, 1, kMaxFeatures);
   const int64_t width = config.integer("hidden_dim", 512, 1, kMaxFeatures);
@@ -339,7 +324,7 @@ void read_auto_encoder(const std::string& directory, SentenceModules& out) {
   SentenceStep center{.kind = SentenceStep::Kind::kCenter};
   center.standardizes = config.boolean("normalize", false);
   for (const char* key : {"k_aux", "dead_threshold"}) static_cast<void>(config.find(key));  // of training
-  finish(config, file, where);
+  finish(config);
   const std::string path = weights_of(directory, out);
   const io::SafetensorsFile weights(path);
   // The decoder, which is not computed, shares the encoder's matrix.
@@ -445,13 +430,11 @@ void read_static_embedding(const std::string& directory, SentenceModules& out) {
 void read_sparse_static_embedding(const std::string& directory, SentenceModules& out) {
   out.encoder_dir = directory;
   out.body = SentenceModules::Body::kSparseStatic;
-  const std::string where = directory + "/config.json";
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  ModuleConfig config(directory + "/config.json", out);
   static_cast<void>(config.find("frozen"));
   if (const json* path = find_value(config, "path"))
-    fail(where, "path must be null (the weights are in model.safetensors), got {}", path->dump());
-  finish(config, file, where);
+    fail(config.where, "path must be null (the weights are in model.safetensors), got {}", path->dump());
+  finish(config);
   const std::string path = weights_of(directory, out);
   const io::SafetensorsFile weights(path);
   check_others(weights, {"weight"}, path);

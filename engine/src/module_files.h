@@ -17,12 +17,23 @@ inline constexpr int64_t kMaxTextLength = int64_t{1} << 31;
 
 // Reads a file, and notes it in `out`.
 nlohmann::json read_noted(const std::string& path, SentenceModules& out);
+struct NotedFile {
+  std::string where;  // its path
+  nlohmann::json contents;
+};
+// A JSON object of a module.
+struct ModuleConfig : NotedFile, io::StrictObject {
+  ModuleConfig(const std::string& path, SentenceModules& out)
+      : NotedFile{path, read_noted(path, out)}, StrictObject(contents, where, "") {}
+  ModuleConfig(const ModuleConfig&) = delete;
+  ModuleConfig& operator=(const ModuleConfig&) = delete;
+};
 // The value of a key; nullptr where it is absent or null.
 const nlohmann::json* find_value(io::StrictObject& config, const std::string& key);
 // Reads an integer from 1 to `most`, if the key has a value.
 void read_count(io::StrictObject& config, const std::string& key, int64_t most, int64_t& to);
 // A key that nobody knows is a warning, as in config.json.
-void finish(const io::StrictObject& config, const nlohmann::json& file, const std::string& where);
+void finish(const ModuleConfig& config);
 
 // sentence_bert_config.json, which lies with the encoder. `task`: what transformer_task must be.
 void read_transformer(const std::string& directory, const std::string& task, SentenceModules& out);
@@ -42,7 +53,7 @@ void read_auto_encoder(const std::string& directory, SentenceModules& out);
 // The projection of Stanford's ColBERT: linear.weight of the encoder's own file.
 SentenceStep read_projection(const std::string& directory, SentenceModules& out);
 
-// Heads of bge-m3 on hidden states, "sparse" or "colbert". is_there: whether the directory has a head's file.
+// Heads of bge-m3 on hidden states, "sparse" or "colbert".
 bool has_token_head(const std::string& directory, const char* name);
 Linear read_token_head(const std::string& directory, const char* name, SentenceModules& out);
 

@@ -42,6 +42,14 @@ Tokens slice(const Tokens& tokens, int64_t first, int64_t count, std::vector<int
           .pooled = part(tokens.pooled)};
 }
 
+Tokens without_empty(const Tokens& tokens, std::vector<int64_t>& offsets) {
+  offsets.clear();
+  std::ranges::unique_copy(tokens.offsets, std::back_inserter(offsets));
+  Tokens input = tokens;
+  input.offsets = offsets;
+  return input;
+}
+
 void check_tokens(const Tokens& tokens, int64_t shortest) {
   const std::span<const int64_t> offsets = tokens.offsets;
   if (offsets.empty() || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(tokens.ids.size()))
@@ -107,8 +115,8 @@ std::vector<float> DistinctSequences::rows_of_all(const Computation& computation
   if (places_.size() == numbers_.size()) return distinct;
   std::vector<float> rows;
   for (const int64_t place : places_) {
-    const int64_t begin = computation.row_of(offsets_, place), end = computation.row_of(offsets_, place + 1);
-    rows.insert(rows.end(), distinct.data() + begin * computation.columns, distinct.data() + end * computation.columns);
+    const std::span<const float> own = computation.of_sequence(distinct, offsets_, place);
+    rows.insert(rows.end(), own.begin(), own.end());
   }
   return rows;
 }

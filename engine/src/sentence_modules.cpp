@@ -76,10 +76,9 @@ std::string default_route(io::StrictObject& parameters, const std::string& where
 
 // The modules of the way that a Router has for a role.
 std::vector<Module> read_route(const std::string& directory, TextRole role, SentenceModules& out) {
-  const std::string where = directory + "/router_config.json";
   out.is_routed = true;
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  ModuleConfig config(directory + "/router_config.json", out);
+  const std::string& where = config.where;
   config.require({"types", "structure", "parameters"});
   const io::StrictObject types = config.object("types"), ways = config.object("structure");
   io::StrictObject parameters = config.object("parameters");
@@ -87,17 +86,17 @@ std::vector<Module> read_route(const std::string& directory, TextRole role, Sent
   if (const json* mappings = parameters.find("route_mappings"); mappings != nullptr && !mappings->empty())
     fail(where, "parameters.route_mappings must be empty, got {}", mappings->dump());
   parameters.finish();
-  finish(config, file, where);
+  finish(config);
   const std::string name = role == TextRole::kQuery      ? "query"
                            : role == TextRole::kDocument ? "document"
                                                          : default_route(parameters, where);
-  const json& structure = file.at("structure");
+  const json& structure = config.contents.at("structure");
   if (!structure.contains(name) || !structure.at(name).is_array() || structure.at(name).empty())
     fail(where, "structure must have modules for {}, got {}", io::printable(name), structure.dump());
   std::vector<Module> modules;
   for (const json& id : structure.at(name)) {
     const std::string part = id.is_string() ? id.get<std::string>() : "";
-    const json& kinds = file.at("types");
+    const json& kinds = config.contents.at("types");
     if (!kinds.contains(part) || !kinds.at(part).is_string())
       fail(where, "types must name the class of {}, got {}", id.dump(), kinds.dump());
     modules.push_back({.kind = kind_of(kinds.at(part).get<std::string>(), "types", where),
@@ -156,8 +155,7 @@ bool read_late_interaction(io::StrictObject& config, SentenceModules& out, const
 bool read_model(const std::string& model_dir, VectorKind vectors, SentenceModules& out) {
   const std::string where = fmt::format("{}/{}", model_dir, kModel);
   if (!io::has_file(where)) return false;
-  const json file = read_noted(where, out);
-  io::StrictObject config(file, where, "");
+  ModuleConfig config(where, out);
   static_cast<void>(config.find("__version__"));
   out.prompts = read_prompts(config, where);
   const bool is_tokens = vectors == VectorKind::kTokens;
@@ -187,7 +185,7 @@ bool read_model(const std::string& model_dir, VectorKind vectors, SentenceModule
   }
   read_count(config, "truncate_dim", kMaxFeatures, out.dimensions);
   read_count(config, "max_active_dims", kMaxFeatures, out.max_active);
-  finish(config, file, where);
+  finish(config);
   return has_keys;
 }
 

@@ -35,10 +35,9 @@ double similarity(Similarity function, std::span<const float> a, std::span<const
   return lengths > 0 ? dot(a, b) / lengths : 0;
 }
 
-double max_similarity(std::span<const float> query, std::span<const float> document, int64_t dimensions) {
+double max_similarity(const EmbedderInfo& model, std::span<const float> query, std::span<const float> document) {
   constexpr double kEmptyDocument = -1e9;
-  if (document.empty()) return kEmptyDocument;
-  const auto width = static_cast<size_t>(dimensions);
+  const auto width = static_cast<size_t>(model.token_dimensions);
   double sum = 0;
   for (size_t q = 0; q < query.size(); q += width) {
     double best = -std::numeric_limits<double>::infinity();
@@ -46,7 +45,8 @@ double max_similarity(std::span<const float> query, std::span<const float> docum
       best = std::max(best, dot(query.subspan(q, width), document.subspan(d, width)));
     sum += best;
   }
-  return sum;
+  if (document.empty()) sum = kEmptyDocument;
+  return model.mean_of_maxima ? sum / static_cast<double>(std::max<size_t>(1, query.size() / width)) : sum;
 }
 
 SparseVector sparse_of(std::span<const float> weights, int64_t max_active) {

@@ -71,6 +71,11 @@ void append(std::span<const text::Row> rows, int64_t max_length, TokenizedTexts&
 
 }  // namespace
 
+std::string name_of_text(const TokenizedTexts& tokens, int64_t sequence, std::span<const std::string_view> texts) {
+  const auto index = std::ranges::find(tokens.sequence_of_text, sequence) - tokens.sequence_of_text.begin();
+  return fmt::format("text {}, {},", index, io::printable(texts[static_cast<size_t>(index)]));
+}
+
 TextRows::TextRows(const SentenceModules& modules)
     : modules_(modules), tokenizer_(load_tokenizer(modules)), settings_(text::read_row_settings(modules.encoder_dir)) {
   check_lower_case(modules, tokenizer_);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -158,12 +157,15 @@ void mean_of_rows(const SentenceModules& modules, std::span<const int32_t> ids, 
 
 }  // namespace
 
-Tokens without_empty(const Tokens& tokens, std::vector<int64_t>& offsets) {
-  offsets.clear();
-  std::ranges::unique_copy(tokens.offsets, std::back_inserter(offsets));
-  Tokens input = tokens;
-  input.offsets = offsets;
-  return input;
+void spread_rows(std::span<const int64_t> offsets, int64_t count, int64_t columns, float* rows) {
+  for (int64_t i = std::ssize(offsets) - 1; i-- > 0 && count <= i;) {
+    if (offsets[i] == offsets[i + 1]) {
+      std::fill_n(rows + i * columns, columns, 0.0F);
+    } else {
+      --count;
+      std::copy_n(rows + count * columns, columns, rows + i * columns);
+    }
+  }
 }
 
 void look_up(const SentenceModules& modules, const Tokens& tokens, float* out) {

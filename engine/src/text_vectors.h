@@ -8,8 +8,8 @@
 
 namespace rf::engine {
 
-// Without the sequences that have no tokens, which a Model does not read; `offsets` takes those of the others.
-Tokens without_empty(const Tokens& tokens, std::vector<int64_t>& offsets);
+// Moves the rows of the `count` sequences with tokens to their places among all; the others' are zeros.
+void spread_rows(std::span<const int64_t> offsets, int64_t count, int64_t columns, float* rows);
 
 // Vectors of texts without a transformer: means of rows, or the weights of the tokens that occur.
 void look_up(const SentenceModules& modules, const Tokens& tokens, float* out);

@@ -183,10 +183,8 @@ class Engine {
       columns = static_cast<size_t>(embedder.model().info().hidden_size);
       tokens = embedder.tokenize(texts.views(), prompt);
       states.resize(tokens.ids.size() * columns);
-      std::vector<int64_t> offsets;  // of texts with tokens
-      std::ranges::unique_copy(tokens.offsets, std::back_inserter(offsets));
-      engine::Tokens input = tokens.tokens();
-      input.offsets = offsets;
+      std::vector<int64_t> offsets;
+      const engine::Tokens input = engine::without_empty(tokens.tokens(), offsets);
       std::vector<int64_t> of_batch;
       engine::for_batches(offsets, embedding_.token_budget, [&](int64_t first, int64_t count) {
         const auto begin = static_cast<size_t>(offsets[first]);

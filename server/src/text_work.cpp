@@ -54,13 +54,9 @@ void add_vectors(const TextModel& model, const engine::TokenizedTexts& tokens, i
 
 std::vector<float> max_similarities(const engine::EmbedderInfo& info, const Embedded& query,
                                     const Embedded& documents) {
-  const int64_t dimensions = info.token_dimensions;
-  const std::vector<float>& asked = query.of(0).tokens;
-  const int64_t divisor = info.mean_of_maxima ? std::max<int64_t>(1, std::ssize(asked) / dimensions) : 1;
   std::vector<float> scores;
   for (size_t i = 0; i < documents.texts(); ++i) {
-    const double score = engine::max_similarity(asked, documents.of(i).tokens, dimensions);
-    scores.push_back(static_cast<float>(score / static_cast<double>(divisor)));
+    scores.push_back(static_cast<float>(engine::max_similarity(info, query.of(0).tokens, documents.of(i).tokens)));
   }
   return scores;
 }

@@ -185,7 +185,7 @@ namespace {
 // Whether pairs are scored by the next token, or are messages of a chat: a CrossEncoder has no row of a task.
 bool is_pair_scorer(const PredictOptions& options) {
   if (io::has_file(options.model_dir + "/" + kTaskFile)) return false;
-  const CrossEncoderFiles files = read_cross_encoder_files(options.model_dir, options.note);
+  const CrossEncoderFiles files = read_cross_encoder_files(options.model_dir, {});  // noted when it is opened
   return files.is_stated && (files.generates || files.chat_template);
 }
 

@@ -173,9 +173,11 @@ struct TextVectors {
   std::vector<float> tokens;  // [its vectors, token_dimensions], one after another
 };
 
-// MaxSim (ColBERT, arXiv:2004.12832): for each vector of the query its largest product with a vector of the document,
-// summed in float64. A document without vectors comes after all others, as in sentence-transformers: -1e9.
-RF_ENGINE_API double max_similarity(std::span<const float> query, std::span<const float> document, int64_t dimensions);
+// MaxSim (ColBERT, arXiv:2004.12832) of the model's vectors of tokens: for each vector of the query its largest product
+// with a vector of the document, summed in float64, or their mean if the model says so. A document without vectors
+// comes after all others, as in sentence-transformers: with the sum -1e9.
+RF_ENGINE_API double max_similarity(const EmbedderInfo& model, std::span<const float> query,
+                                    std::span<const float> document);
 
 class RF_ENGINE_API Embedder {
  public:

@@ -49,6 +49,9 @@ void for_batches(std::span<const int64_t> offsets, int64_t token_budget, const C
 // Sequences first .. first + count - 1; `offsets` takes theirs, from 0.
 RF_ENGINE_API Tokens slice(const Tokens& tokens, int64_t first, int64_t count, std::vector<int64_t>& offsets);
 
+// Without the sequences that have no tokens, which a Model does not read; `offsets` takes those of the others.
+RF_ENGINE_API Tokens without_empty(const Tokens& tokens, std::vector<int64_t>& offsets);
+
 // Throws Error if offsets and sizes do not describe sequences of at least `shortest` tokens each.
 RF_ENGINE_API void check_tokens(const Tokens& tokens, int64_t shortest);
 
@@ -63,6 +66,12 @@ struct Computation {
     return rows == Rows::kTokens ? offsets[static_cast<size_t>(sequence)] : sequence;
   }
   int64_t rows_of(const Tokens& tokens) const { return row_of(tokens.offsets, std::ssize(tokens.offsets) - 1); }
+  // The numbers of a sequence among those of all.
+  std::span<const float> of_sequence(std::span<const float> all, std::span<const int64_t> offsets,
+                                     int64_t sequence) const {
+    const int64_t begin = row_of(offsets, sequence) * columns, end = row_of(offsets, sequence + 1) * columns;
+    return all.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  }
 };
 // Model::logits; the model must outlive it.
 RF_ENGINE_API Computation logits_of(const Model& model);
