@@ -30,4 +30,8 @@ Answer info(Service& service, const Call& call);
 Answer metrics(Service& service, const Call& call);
 Answer openapi(Service& service, const Call& call);
 
+// page_routes.cpp
+Answer page(Service& service, const Call& call);
+Answer rotation(Service& service, const Call& call);
+
 }  // namespace rf::server

@@ -16,9 +16,12 @@ Answer ready(Service& service, const Call&) {
 
 Answer list_models(Service&, const Call& call) {
   nlohmann::ordered_json data = nlohmann::ordered_json::array();
-  for (const auto& each : *call.models)
-    data.push_back(
-        {{"id", each->name()}, {"object", "model"}, {"created", 0}, {"owned_by", "roformer"}, {"kind", each->kind()}});
+  for (const auto& each : *call.models) {
+    nlohmann::ordered_json model = {
+        {"id", each->name()}, {"object", "model"}, {"created", 0}, {"owned_by", "roformer"}};
+    model.update(each->description());
+    data.push_back(std::move(model));
+  }
   co_return Reply{.body = nlohmann::ordered_json{{"object", "list"}, {"data", data}}.dump()};
 }
 

@@ -28,6 +28,8 @@ constexpr std::array kRoutes = {
     Route{kPost, "/decode", kTei, decode, "Texts of ids of tokens (TEI)"},
     Route{kPost, "/fill-mask", kTei, fill_mask, "The most probable tokens for masks"},
     Route{kGet, "/info", kTei, info, "The first model and the limits (TEI)"},
+    Route{kGet, "/rotation", kTei, rotation, "The rotation of a model and what `roformer doctor` finds; ?model=NAME"},
+    Route{kGet, "/", kOpenAi, page, "A page for people", true},
     Route{kGet, "/health", kTei, health, "200 while the process answers", true},
     Route{kGet, "/ready", kTei, ready, "200 while requests are taken, 503 at the end", true},
     Route{kGet, "/metrics", kTei, metrics, "Counters for Prometheus", true},

@@ -138,7 +138,7 @@ asio::awaitable<Reply> Service::reply(const HttpRequest& request) {
                         fmt::format("no route has the path {}", io::printable(path)));
     Reply reply =
         refusal(Dialect::kOpenAi, http::status::method_not_allowed, fmt::format("{} takes {}", path, allowed));
-    reply.allow = allowed;
+    reply.fields = {{"Allow", allowed}};
     co_return reply;
   }
   if (!route->is_open && !may_call(request))
