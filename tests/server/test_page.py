@@ -368,6 +368,9 @@ def test_looks(browser, server, scheme):
 
 def test_keyboard_only(browser, server):
     panel = Panel(browser, server, "similarity")
+    browser.get("about:blank")
+    browser.get(server.url)
+    WebDriverWait(browser, 20).until(lambda _: browser.find_element(By.TAG_NAME, "nav").is_displayed())
 
     def press(*keys):
         ActionChains(browser).send_keys(*keys).perform()
