@@ -1,5 +1,5 @@
-# cpack: the program as roformer_<version>_<architecture>.deb and roformer-<version>-linux-<processor>.tar.gz, with the units of systemd and
-# the examples of docs/deploy.md. scripts/package.sh configures and builds for it.
+# cpack: the program as roformer_<version>_<architecture>.deb and roformer-<version>-linux-<processor>.tar.gz, with the
+# units of systemd and the examples of docs/deploy.md. scripts/package.sh configures and builds for it.
 install(FILES packaging/roformer.service packaging/roformer.socket DESTINATION lib/systemd/system COMPONENT program)
 install(DIRECTORY packaging/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 install(FILES packaging/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)

@@ -18,7 +18,8 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_INSTALL_PREFIX=/usr -DROFORMER_TORCH=OFF
   -DROFORMER_TESTS=OFF -DROFORMER_PYTHON_MODULE=OFF "${launcher[@]}" >&2
 cmake --build "$build" ${JOBS:+-j "$JOBS"} >&2
 source=build/release/$dictionary
-[ -e "$source" ] || source=$(python3 -c 'import importlib.util as u; print(u.find_spec("jieba").submodule_search_locations[0])' 2>/dev/null)/dict.txt
+find_jieba='import importlib.util as u; print(u.find_spec("jieba").submodule_search_locations[0])'
+[ -e "$source" ] || source=$(python3 -c "$find_jieba" 2>/dev/null || true)/dict.txt
 if [ -e "$source" ]; then
   install -D -m 644 "$source" "$build/$dictionary"
 else
