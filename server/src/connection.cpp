@@ -26,6 +26,8 @@ using Clock = std::chrono::steady_clock;
 using Parser = http::request_parser<http::string_body>;
 
 constexpr uint32_t kMostHeaderBytes = 16 * 1024;
+// A body, its JSON, texts and tokens: short texts and numbers take much more memory than their bytes.
+constexpr int64_t kMemoryPerByte = 64;
 
 // Ends when the client has closed the connection.
 asio::awaitable<void> until_closed(Stream::socket_type& client) {
@@ -55,6 +57,11 @@ std::optional<Reply> refusal_of(const boost::system::error_code& error, const Se
   const auto refuse = [](http::status status, const std::string& message) {
     return Reply{.status = status, .body = error_body(Dialect::kOpenAi, status, message)};
   };
+  if (error == boost::system::errc::not_enough_memory) {
+    Reply reply = refuse(http::status::too_many_requests, service.memory.rule());
+    reply.retry_after = 1;
+    return reply;
+  }
   if (error == http::error::end_of_stream || error == boost::asio::error::eof ||
       error == boost::beast::error::timeout || error == http::error::partial_message ||
       error.category() != make_error_code(http::error::bad_line_ending).category())
@@ -96,7 +103,8 @@ class Connection {
     Parser parser;
     parser.header_limit(kMostHeaderBytes);
     parser.body_limit(static_cast<uint64_t>(service_.options.max_body_bytes));
-    if (const auto error = co_await receive(parser)) {
+    Memory::Share held(service_.memory);
+    if (const auto error = co_await receive(parser, held)) {
       std::optional<Reply> reply = refusal_of(error, service_);
       if (reply) co_await send(std::move(*reply), parser.get(), false);
       co_return false;
@@ -108,12 +116,13 @@ class Connection {
     const int64_t tokens = reply ? reply->tokens : 0;
     const int status = reply ? static_cast<int>(reply->status) : kClientLeft;
     bool stays = reply.has_value();
+    if (reply) static_cast<void>(held.fits_after(std::ssize(reply->body)));
     if (reply) stays = co_await send(std::move(*reply), request, request.keep_alive());
     note(request, status, std::chrono::duration<double>(Clock::now() - start).count(), tokens);
     co_return stays;
   }
 
-  asio::awaitable<boost::system::error_code> receive(Parser& parser) {
+  asio::awaitable<boost::system::error_code> receive(Parser& parser, Memory::Share& held) {
     boost::system::error_code error;
     auto token = asio::redirect_error(asio::use_awaitable, error);
     // The first byte may take long; what follows may not.
@@ -126,7 +135,12 @@ class Connection {
       co_await http::async_write(stream_, go_on, token);
       if (error) co_return error;
     }
-    co_await http::async_read(stream_, buffer_, parser, token);
+    while (!error && !parser.is_done()) {
+      const size_t before = parser.get().body().size();
+      co_await http::async_read_some(stream_, buffer_, parser, token);
+      if (!held.fits_after(kMemoryPerByte * static_cast<int64_t>(parser.get().body().size() - before)))
+        co_return make_error_code(boost::system::errc::not_enough_memory);
+    }
     co_return error;
   }
 

@@ -12,6 +12,7 @@
 
 #include "fields.h"
 #include "http.h"
+#include "memory.h"
 #include "metrics.h"
 #include "rf/server/server.h"
 #include "served_model.h"
@@ -37,6 +38,7 @@ class Service {
   const int64_t token_budget;  // of a batch
   Work work;
   Metrics metrics;
+  Memory memory;
   std::atomic<bool> is_draining = false;
   // Each ends a connection that waits for a request; by connection.
   std::map<const void*, std::function<void()>> end_idle;
