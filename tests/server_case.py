@@ -92,15 +92,16 @@ class Server:
 
 
 @contextmanager
-def serving(*arguments, threads=1, before=()):
-    """Starts the program on a free port, after the words `before`; ends it with SIGTERM, and checks that this is no
-    error."""
+def serving(*arguments, threads=1, before=(), environment=None, pass_fds=()):
+    """Starts the program on a free port; ends it with SIGTERM, and checks that it ends without an error.
+    before: a command that starts it."""
     where = [] if "--unix-socket" in arguments else ["--port", "0"]
     process = subprocess.Popen(
         [*before, PROGRAM, "serve", *map(str, arguments), *where],
         stderr=subprocess.PIPE,
         text=True,
-        env=dict(os.environ, OMP_NUM_THREADS=str(threads)),
+        env=dict(os.environ, OMP_NUM_THREADS=str(threads)) | (environment or {}),
+        pass_fds=pass_fds,
     )
     lines = []
     for line in process.stderr:

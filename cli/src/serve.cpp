@@ -53,6 +53,9 @@ std::function<int()> configure_serve(CLI::App& app, const Common& common) {
   add_default(app, "--max-queued-tokens", options->max_queued_tokens,
               "Tokens of all unfinished requests; more get status 429")
       ->check(integer_within(1));
+  add_default(app, "--max-memory", options->max_memory_bytes,
+              "Bytes of the bodies and results of all unfinished requests; more get status 429")
+      ->check(integer_within(1));
   app.add_option("--batch-tokens", options->token_budget,
                  "Tokens that are computed together; default: as many as take 10 ms")
       ->check(integer_within(1));

@@ -27,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 using Parser = http::request_parser<http::string_body>;
 
 constexpr uint32_t kMostHeaderBytes = 16 * 1024;
+// A body, its JSON, texts and tokens: short texts and numbers take much more memory than their bytes.
+constexpr int64_t kMemoryPerByte = 64;
 
 // Ends when the client has closed the connection.
 asio::awaitable<void> until_closed(Stream::socket_type& client) {
@@ -56,6 +58,11 @@ std::optional<Reply> refusal_of(const boost::system::error_code& error, const Se
   const auto refuse = [](http::status status, const std::string& message) {
     return Reply{.status = status, .body = error_body(Dialect::kOpenAi, status, message)};
   };
+  if (error == boost::system::errc::not_enough_memory) {
+    Reply reply = refuse(http::status::too_many_requests, service.memory.rule());
+    reply.retry_after = 1;
+    return reply;
+  }
   if (error == http::error::end_of_stream || error == boost::asio::error::eof ||
       error == boost::beast::error::timeout || error == http::error::partial_message ||
       error.category() != make_error_code(http::error::bad_line_ending).category())
@@ -129,8 +136,9 @@ class Connection {
     Parser parser;
     parser.header_limit(kMostHeaderBytes);
     parser.body_limit(static_cast<uint64_t>(service_.options.max_body_bytes));
+    Memory::Share held(service_.memory);
     std::optional<Reply> early;
-    if (const auto error = co_await receive(parser, early)) {
+    if (const auto error = co_await receive(parser, held, early)) {
       std::optional<Reply> reply = refusal_of(error, service_);
       if (reply) co_await send(std::move(*reply), parser.get(), false);
       lingers_ = reply.has_value();
@@ -145,6 +153,7 @@ class Connection {
     const int64_t tokens = reply ? reply->tokens : 0;
     const int status = reply ? static_cast<int>(reply->status) : kClientLeft;
     bool stays = reply.has_value();
+    if (reply) static_cast<void>(held.fits_after(std::ssize(reply->body)));
     const bool may_stay = request.keep_alive() && is_whole && reply && !reply->closes;
     if (reply) stays = co_await send(std::move(*reply), request, may_stay);
     lingers_ = reply.has_value();
@@ -153,7 +162,7 @@ class Connection {
   }
 
   // early: the reply to a header, whose body is not read.
-  asio::awaitable<boost::system::error_code> receive(Parser& parser, std::optional<Reply>& early) {
+  asio::awaitable<boost::system::error_code> receive(Parser& parser, Memory::Share& held, std::optional<Reply>& early) {
     boost::system::error_code error;
     auto token = asio::redirect_error(asio::use_awaitable, error);
     // The first byte may take long; what follows may not.
@@ -169,7 +178,12 @@ class Connection {
       co_await http::async_write(stream_, go_on, token);
       if (error) co_return error;
     }
-    co_await http::async_read(stream_, buffer_, parser, token);
+    while (!error && !parser.is_done()) {
+      const size_t before = parser.get().body().size();
+      co_await http::async_read_some(stream_, buffer_, parser, token);
+      if (!held.fits_after(kMemoryPerByte * static_cast<int64_t>(parser.get().body().size() - before)))
+        co_return make_error_code(boost::system::errc::not_enough_memory);
+    }
     co_return error;
   }
 

@@ -21,6 +21,7 @@
 #include "rf/io/error.h"
 #include "rf/io/json_field.h"
 #include "rf/io/printable.h"
+#include "systemd.h"
 
 namespace rf::server {
 
@@ -37,6 +38,7 @@ using Tls = asio::ssl::context;
 struct Listener {
   Acceptor acceptor;
   std::string address;
+  std::string file{};          // of a Unix socket, removed at the end
   std::shared_ptr<Tls> tls{};  // null: HTTP
 };
 
@@ -91,20 +93,42 @@ Acceptor generic(asio::io_context& context, Own acceptor) {
   return Acceptor(context, protocol, acceptor.release());
 }
 
+Listener listener_at(asio::io_context& context, Unix::acceptor acceptor) {
+  std::string address = "unix:" + acceptor.local_endpoint().path();
+  return {generic(context, std::move(acceptor)), std::move(address)};
+}
+
+Listener listener_at(asio::io_context& context, Tcp::acceptor acceptor, const ServerOptions& options) {
+  const Tcp::endpoint bound = acceptor.local_endpoint();
+  const asio::ip::address& address = bound.address();
+  const std::string host = address.is_v6() ? fmt::format("[{}]", address.to_string()) : address.to_string();
+  return {generic(context, std::move(acceptor)),
+          fmt::format("{}://{}:{}", options.certificate.empty() ? "http" : "https", host, bound.port())};
+}
+
+// With the socket that systemd has opened.
+Listener inherited_listener(asio::io_context& context, int socket, const ServerOptions& options) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &size);
+  if (bound.ss_family == AF_UNIX) return listener_at(context, Unix::acceptor(context, Unix(), socket));
+  const Tcp protocol = bound.ss_family == AF_INET6 ? Tcp::v6() : Tcp::v4();
+  return listener_at(context, Tcp::acceptor(context, protocol, socket), options);
+}
+
 Listener listen(asio::io_context& context, const ServerOptions& options) {
   try {
+    if (const auto socket = inherited_socket()) return inherited_listener(context, *socket, options);
     if (!options.unix_socket.empty()) {
       remove_dead_socket(context, options.unix_socket);
-      return {generic(context, Unix::acceptor(context, options.unix_socket)), "unix:" + options.unix_socket};
+      Listener listener = listener_at(context, Unix::acceptor(context, options.unix_socket));
+      listener.file = options.unix_socket;
+      return listener;
     }
     boost::system::error_code error;
     const auto address = asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, error);
     if (error) fail(kListenWhere, "--host must be an IP address, got {}", io::printable(options.host));
-    Tcp::acceptor acceptor(context, {address, options.port});
-    const Tcp::endpoint bound = acceptor.local_endpoint();
-    const std::string host = address.is_v6() ? fmt::format("[{}]", address.to_string()) : address.to_string();
-    return {generic(context, std::move(acceptor)),
-            fmt::format("{}://{}:{}", options.certificate.empty() ? "http" : "https", host, bound.port())};
+    return listener_at(context, Tcp::acceptor(context, {address, options.port}), options);
   } catch (const boost::system::system_error& error) {
     const std::string place =
         options.unix_socket.empty() ? fmt::format("port {} of {}", options.port, options.host) : options.unix_socket;
@@ -149,6 +173,7 @@ asio::awaitable<void> end_at_signal(asio::io_context& context, Listener& listene
   bool is_hurried = false;
   signals.async_wait([&is_hurried](const boost::system::error_code& error, int) { is_hurried = !error; });
   service.is_draining = true;
+  notify_manager("STOPPING=1");
   boost::system::error_code error;
   acceptor.cancel(error);
   acceptor.non_blocking(true, error);
@@ -174,6 +199,7 @@ asio::awaitable<void> reload_at_signal(asio::io_context& context, Listener& list
   asio::signal_set signals(context, SIGHUP);
   for (;;) {
     co_await signals.async_wait(asio::use_awaitable);
+    notify_reload();
     co_await service.reload();
     try {
       listener.tls = read_tls(service.options);
@@ -181,6 +207,17 @@ asio::awaitable<void> reload_at_signal(asio::io_context& context, Listener& list
       if (service.options.log)
         service.options.log(R"({"event":"reload","outcome":)" + io::quoted_json(error.what()) + '}');
     }
+    notify_manager("READY=1");
+  }
+}
+
+// From the thread of the connections: without it, systemd starts the server again.
+asio::awaitable<void> feed_watchdog(asio::io_context& context, std::chrono::microseconds interval) {
+  asio::steady_timer timer(context);
+  for (;;) {
+    notify_manager("WATCHDOG=1");
+    timer.expires_after(interval);
+    co_await timer.async_wait(asio::use_awaitable);
   }
 }
 
@@ -198,9 +235,12 @@ void serve(const ServerOptions& given, const std::function<void(const std::strin
   asio::co_spawn(context, accept_all(context, listener, service), asio::detached);
   asio::co_spawn(context, end_at_signal(context, listener, service), asio::detached);
   asio::co_spawn(context, reload_at_signal(context, listener, service), asio::detached);
+  if (const auto interval = watchdog_interval())
+    asio::co_spawn(context, feed_watchdog(context, *interval), asio::detached);
   ready(listener.address);
+  notify_manager("READY=1\nSTATUS=Listening on " + listener.address);
   context.run();
-  if (!options.unix_socket.empty()) ::unlink(options.unix_socket.c_str());
+  if (!listener.file.empty()) ::unlink(listener.file.c_str());
 }
 
 }  // namespace rf::server

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <fstream>
-#include <thread>
 
 #include "rf/io/error.h"
 #include "rf/io/json_field.h"
 #include "rf/io/printable.h"
+#include "rf/io/processors.h"
 
 namespace rf::server {
 
@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kServeWhere = "serve";
 
 int threads_of(const ServerOptions& options) {
-  return options.threads > 0 ? options.threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return options.threads > 0 ? options.threads : io::available_processors();
 }
 
 std::vector<std::string> read_keys(const std::string& path) {
@@ -114,6 +114,7 @@ Service::Service(const ServerOptions& given)
       models(open_models(options, metrics)),
       token_budget(options.token_budget > 0 ? options.token_budget : budget_of(*models)),
       work(threads_of(options), {.token_budget = token_budget, .max_tokens = options.max_queued_tokens}, metrics),
+      memory(options.max_memory_bytes),
       keys_(read_keys(options.api_key_file)) {
   metrics.counts_batches = true;
 }

@@ -13,6 +13,7 @@
 
 #include "fields.h"
 #include "http.h"
+#include "memory.h"
 #include "metrics.h"
 #include "rf/server/server.h"
 #include "served_model.h"
@@ -40,6 +41,7 @@ class Service {
   std::shared_ptr<const Models> models;
   const int64_t token_budget;  // of a batch
   Work work;
+  Memory memory;
   std::atomic<bool> is_draining = false;
   // Connections that wait for a request or for the rest of one, the longest waiting first.
   struct Waiting {

@@ -145,12 +145,15 @@ Answer fill_mask(Service& service, const Call& call) {
   constexpr int64_t kMostCandidates = 1000, kDefaultCandidates = 5;
   const int64_t top_k = fields.integer("top_k", 1, kMostCandidates).value_or(kDefaultCandidates);
   fields.only("targets", nlohmann::json::array());
+  Memory::Share held(service.memory);
   Reply reply;
   reply.body = co_await service.work.in_pool([&] {
     nlohmann::json body = nlohmann::json::array();
     for (const std::string& text : texts) {
       nlohmann::json masks = nlohmann::json::array();
       for (const tasks::FilledMask& mask : model.mask_filler().fill(text, top_k)) {
+        constexpr int64_t kBytesPerCandidate = 512;
+        held.take(top_k * kBytesPerCandidate);
         nlohmann::json candidates = nlohmann::json::array();
         for (const tasks::MaskCandidate& each : mask.candidates)
           candidates.push_back({{"score", each.probability}, {"token", each.id}, {"token_str", each.token}});
