@@ -225,6 +225,7 @@ class Connection {
     response.set(http::field::server, "roformer");
     if (!reply.type.empty()) response.set(http::field::content_type, reply.type);
     if (reply.retry_after > 0) response.set(http::field::retry_after, std::to_string(reply.retry_after));
+    response.set("X-Content-Type-Options", "nosniff");
     for (const auto& [name, value] : reply.fields) response.set(name, value);
     if (const auto trace = request.find("traceparent"); trace != request.end())
       response.set("traceparent", trace->value());

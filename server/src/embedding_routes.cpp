@@ -1,6 +1,7 @@
 // Vectors: OpenAI's /v1/embeddings, and the routes of text-embeddings-inference.
 #include <fmt/format.h>
 
+#include <bit>
 #include <iterator>
 
 #include "handlers.h"
@@ -64,11 +65,12 @@ Answer openai_embeddings(Service& service, const Call& call) {
   const Embedded embedded = co_await embed(service, texts_model, std::move(texts), prompt_of(fields, embedder));
   Reply reply{.tokens = embedded.tokens};
   reply.body = co_await service.work.in_pool([&] {
+    static_assert(std::endian::native == std::endian::little);  // as base64 has it
     std::string body = R"({"object":"list","data":)";
     body += list_of(embedded.texts(), [&](size_t i, std::string& to) {
       const std::vector<float> vector = embedder.shorten(embedded.of(i).dense, dimensions);
       fmt::format_to(std::back_inserter(to), R"({{"object":"embedding","index":{},"embedding":)", i);
-      to += format == "float" ? io::json_list(vector) : '"' + base64_of(vector) + '"';
+      to += format == "float" ? io::json_list(vector) : '"' + base64_of(std::as_bytes(std::span(vector))) + '"';
       to += '}';
     });
     return body + fmt::format(R"(,"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
@@ -107,7 +109,7 @@ Answer cohere_embed(Service& service, const Call& call) {
     const auto vectors_as = [&](const std::string& type) {
       return list_of(embedded.texts(), [&](size_t i, std::string& to) {
         const std::vector<float> vector = embedder.shorten(embedded.of(i).dense, dimensions);
-        to += type == "float" ? io::json_list(vector) : '"' + base64_of(vector) + '"';
+        to += type == "float" ? io::json_list(vector) : '"' + base64_of(std::as_bytes(std::span(vector))) + '"';
       });
     };
     const std::string lists = list_of(types.size(), [&](size_t i, std::string& to) {

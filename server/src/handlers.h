@@ -34,4 +34,8 @@ Answer metrics(Service& service, const Call& call);
 // openapi.cpp
 Answer openapi(Service& service, const Call& call);
 
+// page_routes.cpp
+Answer page(Service& service, const Call& call);
+Answer rotation(Service& service, const Call& call);
+
 }  // namespace rf::server

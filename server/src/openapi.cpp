@@ -114,6 +114,7 @@ constexpr Description kDescriptions[] = {
     {"/decode", "model ids! skip_special_tokens=Flag", "TextList"},
     {"/fill-mask", "model inputs! top_k=Candidates targets=None", "Masks"},
     {"/info", "", "Info"},
+    {"/rotation", "model", "Object"},
     {"/health", "", "Status"},
     {"/ready", "", "Status"},
     {"/metrics", "", "text/plain"},
@@ -196,6 +197,8 @@ Answer openapi(Service& service, const Call& call) {
     if (description == std::end(kDescriptions)) continue;
     std::string path = route.path;
     Json operation = operation_of(route, *description);
+    if (path == "/rotation")
+      operation["parameters"] = {{{"name", "model"}, {"in", "query"}, {"schema", reference("model")}}};
     if (path.size() > 1 && path.ends_with('/')) {
       path += "{name}";
       operation["parameters"] = {

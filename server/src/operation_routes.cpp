@@ -17,7 +17,9 @@ Answer ready(Service& service, const Call&) {
 namespace {
 
 nlohmann::ordered_json description_of(const ServedModel& model) {
-  return {{"id", model.name()}, {"object", "model"}, {"created", 0}, {"owned_by", "roformer"}, {"kind", model.kind()}};
+  nlohmann::ordered_json facts = {{"id", model.name()}, {"object", "model"}, {"created", 0}, {"owned_by", "roformer"}};
+  facts.update(model.description());
+  return facts;
 }
 
 }  // namespace
@@ -29,7 +31,9 @@ Answer list_models(Service&, const Call& call) {
 }
 
 Answer model_of_name(Service&, const Call& call) {
-  co_return Reply{.body = description_of(call.model(name_in_path(call.request.target(), "/v1/models/"))).dump()};
+  constexpr std::string_view kRoute = "/v1/models/";
+  const std::string name = percent_decoded(path_of(call.request.target()).substr(kRoute.size()));
+  co_return Reply{.body = description_of(call.model(name)).dump()};
 }
 
 Answer info(Service& service, const Call& call) {

@@ -33,6 +33,8 @@ constexpr std::array kRoutes = {
     Route{kPost, "/decode", kTei, decode, "Texts of ids of tokens (TEI)"},
     Route{kPost, "/fill-mask", kTei, fill_mask, "The most probable tokens for masks"},
     Route{kGet, "/info", kTei, info, "The first model and the limits (TEI)"},
+    Route{kGet, "/rotation", kTei, rotation, "The rotation of a model and what `roformer doctor` finds; ?model=NAME"},
+    Route{kGet, "/", kOpenAi, page, "A page for people", true},
     Route{kGet, "/health", kTei, health, "200 while the process answers", true},
     Route{kGet, "/ready", kTei, ready, "200 while requests are taken, 503 at the end", true},
     Route{kGet, "/metrics", kTei, metrics, "Counters for Prometheus", true},
@@ -52,18 +54,17 @@ std::string_view path_of(std::string_view target) {
   return target.substr(0, target.find('?'));
 }
 
-std::string name_in_path(std::string_view target, std::string_view route) {
-  const std::string_view text = path_of(target).substr(route.size());
-  std::string name;
+std::string percent_decoded(std::string_view text) {
+  std::string bytes;
   for (size_t i = 0; i < text.size(); ++i) {
     unsigned byte = 0;
     const char* const digits = text.data() + i + 1;
     const bool is_escape =
         text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
-    name += is_escape ? static_cast<char>(byte) : text[i];
+    bytes += is_escape ? static_cast<char>(byte) : text[i];
     if (is_escape) i += 2;
   }
-  return name;
+  return bytes;
 }
 
 const Route* find_route(http::verb verb, std::string_view target, std::string& allowed) {

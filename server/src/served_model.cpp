@@ -11,6 +11,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/model/foreign_models.h"
+#include "rf/model/rotary_report.h"
 
 namespace rf::server {
 
@@ -19,6 +20,11 @@ namespace {
 [[noreturn]] void refuse_kind(const std::string& name, const char* needed, const char* kind) {
   throw HttpError(http::status::bad_request,
                   fmt::format("this route needs {}, got the {} model {}", needed, kind, name));
+}
+
+template <typename Names, typename Value>
+std::string_view name_in(const Names& names, Value value) {
+  return std::ranges::find(names, value, [](const auto& each) { return each.second; })->first;
 }
 
 bool scores_pairs(const std::string& path) {
@@ -83,10 +89,35 @@ const char* ServedModel::kind() const {
   return "embedding";
 }
 
-std::string_view ServedModel::precision() const {
-  return std::ranges::find(engine::kPrecisionNames, options_.precision, [](const auto& each) { return each.second; })
-      ->first;
+nlohmann::ordered_json ServedModel::description() const {
+  nlohmann::ordered_json facts = {{"kind", kind()}};
+  if (!texts_) return facts;
+  const engine::EmbedderInfo& info = texts_->embedder.info();
+  facts["similarity"] = name_in(engine::kSimilarityNames, info.similarity);
+  facts["prompts"] = nlohmann::json::array();
+  for (const auto& [name, _] : info.prompts) facts["prompts"].push_back(name);
+  const text::Vocabulary& vocabulary = tokenizer().vocabulary();
+  const int32_t mask = vocabulary.special().mask;
+  if (mask >= 0 && io::has_file(path_ + "/config.json") && load_any_config(path_).head() == Head::kMaskedLm)
+    facts["mask_token"] = vocabulary.token(mask);
+  return facts;
 }
+
+nlohmann::json ServedModel::rotation() const {
+  std::string encoder = path_;
+  if (!io::has_file(path_ + "/config.json") && io::has_file(path_ + "/modules.json"))
+    encoder = engine::read_module_list(path_).front().directory;
+  try {
+    nlohmann::json report = to_json(rotary_report(encoder));
+    report.erase("path");
+    return report;
+  } catch (const Error& error) {
+    const std::string message = error.what();  // "[path] ..": clients need not know the path
+    throw HttpError(http::status::bad_request, message.substr(message.find("] ") + 2));
+  }
+}
+
+std::string_view ServedModel::precision() const { return name_in(engine::kPrecisionNames, options_.precision); }
 
 int64_t ServedModel::max_length() const {
   if (texts_) return texts_->embedder.info().max_length;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -43,6 +44,11 @@ class ServedModel {
   const std::string& name() const { return name_; }
   // "embedding", "sparse", "multi-vector", "classifier", "reranker" or "generator".
   const char* kind() const;
+  // What /v1/models says: the kind, and of models of vectors "similarity", "prompts" and, where they fill masks,
+  // "mask_token".
+  nlohmann::ordered_json description() const;
+  // The report of `roformer doctor`, without its path. Throws HttpError, 400, for a model that does not rotate.
+  nlohmann::json rotation() const;
   std::string_view precision() const;
   int64_t max_length() const;  // tokens of a text
 

@@ -164,6 +164,10 @@ def test_operations(server):
         "causal": "generator",
     }
     assert {each["id"]: each["kind"] for each in models} == kinds
+    assert models[0]["similarity"] == "cosine" and models[0]["prompts"] == ["query"] and "mask_token" not in models[0]
+    assert models[1]["mask_token"] == "[MASK]"
+    status, result = server.call("GET", "/rotation?model=rerank")
+    assert status == 400 and result["error"].startswith("the model must rotate queries and keys, got bert")
     info = server.call("GET", "/info")[1]
     assert info["model_id"] == "dense" and info["max_input_length"] == 24 and info["model_dtype"] == "float32"
     paths = server.call("GET", "/openapi.json")[1]["paths"]
