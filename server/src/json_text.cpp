@@ -17,6 +17,7 @@ std::string base64_of(std::span<const std::byte> bytes) {
 }
 
 std::vector<int32_t> ids_of(const nlohmann::json& list, const text::Tokenizer& tokenizer, const char* rule) {
+  if (!list.is_array()) throw HttpError(http::status::bad_request, fmt::format("{}, got {}", rule, list.type_name()));
   std::vector<int32_t> ids;
   for (const nlohmann::json& id : list) {
     if (!id.is_number_integer() || id < 0 || id >= tokenizer.vocabulary().size())

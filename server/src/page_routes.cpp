@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "handlers.h"
 #include "json_text.h"
@@ -32,24 +32,9 @@ const std::string& page_policy() {
   return policy;
 }
 
-std::string percent_decoded(std::string_view text) {
-  std::string bytes;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned byte = 0;
-    const char* const digits = text.data() + i + 1;
-    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
-      bytes += static_cast<char>(byte);
-      i += 2;
-    } else {
-      bytes += text[i] == '+' ? ' ' : text[i];
-    }
-  }
-  return bytes;
-}
-
 // The value of a parameter of a target; "" for an absent one.
 std::string parameter(std::string_view target, std::string_view name) {
-  target.remove_prefix(path_of(target).size());
+  target.remove_prefix(std::min(target.find('?'), target.size()));
   while (!target.empty()) {
     target.remove_prefix(1);  // ? or &
     const std::string_view pair = target.substr(0, target.find('&'));

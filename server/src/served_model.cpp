@@ -38,34 +38,43 @@ bool generates(const std::string& path) {
 
 }  // namespace
 
-ServedModel::ServedModel(const ModelDirectory& directory, const ServerOptions& options)
+engine::Computation counted(engine::Computation computation, Metrics& metrics) {
+  computation.run = [run = std::move(computation.run), &metrics](const engine::Tokens& tokens, float* out) {
+    metrics.count_batch(std::ssize(tokens.offsets) - 1, std::ssize(tokens.ids));
+    run(tokens, out);
+  };
+  return computation;
+}
+
+ServedModel::ServedModel(const ModelDirectory& directory, const ServerOptions& options, Metrics& metrics)
     : name_(directory.name), path_(directory.path) {
   options_ = {.precision = options.precision, .warn = options.note};
   engine::VectorKind kind = engine::vectors_of(path_);
   if (io::has_file(path_ + "/colbert_linear.safetensors")) kind = engine::VectorKind::kAll;  // bge-m3
   if (kind != engine::VectorKind::kDense) {
-    open_embedder(path_, kind);
+    open_embedder(path_, kind, metrics);
   } else if (scores_pairs(path_)) {
-    pairs_.emplace(tasks::CrossEncoder({.model_dir = path_, .precision = options.precision, .note = options.note}));
+    pairs_.emplace(tasks::CrossEncoder({.model_dir = path_, .precision = options.precision, .note = options.note}),
+                   metrics);
   } else if (generates(path_)) {
     continuer_.emplace(path_, tasks::ContinuerOptions{.precision = options.precision, .note = options.note});
   } else {
-    open_embedder(path_, kind);
+    open_embedder(path_, kind, metrics);
   }
 }
 
-void ServedModel::open_embedder(const std::string& path, engine::VectorKind kind) {
+void ServedModel::open_embedder(const std::string& path, engine::VectorKind kind, Metrics& metrics) {
   options_.vectors = kind;
   if (kind != engine::VectorKind::kTokens) {
-    texts_.emplace(engine::Embedder(path, options_));
+    texts_.emplace(engine::Embedder(path, options_), metrics);
     return;
   }
   options_.role = engine::TextRole::kDocument;
-  texts_.emplace(engine::Embedder(path, options_));
+  texts_.emplace(engine::Embedder(path, options_), metrics);
   if (!texts_->embedder.info().by_role) return;
   engine::EmbedderOptions of_queries = options_;
   of_queries.role = engine::TextRole::kQuery;
-  of_queries_.emplace(engine::Embedder(path, of_queries));
+  of_queries_.emplace(engine::Embedder(path, of_queries), metrics);
 }
 
 const char* ServedModel::kind() const {
