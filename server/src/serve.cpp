@@ -1,8 +1,10 @@
 // The process: sockets, signals and the end (rf/server/server.h).
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -44,7 +46,9 @@ struct Listener {
 std::shared_ptr<Tls> read_tls(const ServerOptions& options) {
   if (options.certificate.empty()) return nullptr;
   auto tls = std::make_shared<Tls>(Tls::tls_server);
-  tls->set_options(Tls::default_workarounds | Tls::no_tlsv1 | Tls::no_tlsv1_1);
+  tls->set_options(Tls::default_workarounds | Tls::no_tlsv1 | Tls::no_tlsv1_1 | Tls::no_compression |
+                   SSL_OP_NO_RENEGOTIATION);
+  SSL_CTX_set_cipher_list(tls->native_handle(), "ECDHE+AESGCM:ECDHE+CHACHA20");  // of TLS 1.2
   const auto read = [](const std::string& path, const auto& use) {
     try {
       use(path);
@@ -59,6 +63,8 @@ std::shared_ptr<Tls> read_tls(const ServerOptions& options) {
 
 void start(asio::io_context& context, const Listener& listener, Acceptor::protocol_type::socket socket,
            Service& service) {
+  if (service.metrics.connections >= service.options.max_connections && !service.waiting.empty())
+    service.waiting.extract(service.waiting.begin()).mapped().end();
   Stream stream(std::move(socket));
   if (listener.tls) {
     asio::co_spawn(context, serve_connection(TlsStream(std::move(stream), *listener.tls), service), asio::detached);
@@ -131,6 +137,16 @@ Listener listen(asio::io_context& context, const ServerOptions& options) {
   }
 }
 
+// Connections for which there are descriptors, besides those of models and of the process.
+int64_t allowed_connections(int64_t wanted) {
+  constexpr int64_t kOthers = 64;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, std::min<rlim_t>(limit.rlim_max, wanted + kOthers));
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return std::clamp<int64_t>(static_cast<int64_t>(limit.rlim_cur) - kOthers, 1, wanted);
+}
+
 // All connections are served in one thread, which never computes.
 asio::awaitable<void> accept_all(asio::io_context& context, Listener& listener, Service& service) {
   Acceptor& acceptor = listener.acceptor;
@@ -166,7 +182,8 @@ asio::awaitable<void> end_at_signal(asio::io_context& context, Listener& listene
     if (!error) start(context, listener, std::move(socket), service);
   }
   acceptor.close(error);
-  for (const auto& [_, end] : service.end_idle) end();
+  for (const auto& [_, each] : service.waiting)
+    if (each.is_idle) each.end();
   const auto end = std::chrono::steady_clock::now() + service.options.drain;
   asio::steady_timer timer(context);
   while (service.metrics.connections > 0 && !is_hurried && std::chrono::steady_clock::now() < end) {
@@ -206,8 +223,10 @@ asio::awaitable<void> feed_watchdog(asio::io_context& context, std::chrono::micr
 
 }  // namespace
 
-void serve(const ServerOptions& options, const std::function<void(const std::string&)>& ready) {
+void serve(const ServerOptions& given, const std::function<void(const std::string&)>& ready) {
   std::signal(SIGPIPE, SIG_IGN);
+  ServerOptions options = given;
+  options.max_connections = allowed_connections(given.max_connections);
   auto tls = read_tls(options);  // before models, which take longer
   Service service(options);
   asio::io_context context(1);

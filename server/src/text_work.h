@@ -43,6 +43,8 @@ asio::awaitable<Scores> score(Service& service, const PairModel& model, const st
 asio::awaitable<Scores> rank(Service& service, const ServedModel& model, std::string query,
                              std::vector<std::string> documents, bool raw);
 
+// TEI's truncation_direction: texts are shortened at their end.
+inline void no_left_truncation(const Fields& fields) { fields.one_of("truncation_direction", {"right", "Right"}); }
 // The prompt that a request names by "prompt_name"; nullopt: the model's. Throws ArgumentError for an unknown one.
 std::optional<std::string> prompt_of(const Fields& fields, const engine::Embedder& embedder);
 

@@ -34,6 +34,7 @@ struct ServerOptions {
   std::string certificate{}, key{};
   std::vector<std::string> origins{};  // that browsers may call from (CORS); "*" is any
   int64_t max_body_bytes = int64_t{16} << 20;
+  int64_t max_connections = 10000;  // of more, the one that waits longest is closed; at most the process may open
   int64_t max_queued_tokens = int64_t{16} << 20;  // of all unfinished requests; more are answered with 429
   int64_t max_memory_bytes = int64_t{4} << 30;    // of the bodies and results of all unfinished requests
   int64_t token_budget = 0;  // tokens that are computed together; 0: as many as take 10 ms, so that a short request
