@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 
 from cli_support import PROGRAM
 from sentence_model import save_encoder, save_modules
-from server_case import serving
+from server_case import Server, serving
 
 MIB = 2**20
 
@@ -103,6 +104,21 @@ def test_a_socket_of_the_manager(model, tmp_path, family):
                 place = f"unix:{path}" if family == socket.AF_UNIX else f":{listener.getsockname()[1]}"
                 assert server.url.endswith(place)
         assert family != socket.AF_UNIX or path.exists()
+
+
+def test_activation_by_a_program_of_systemd(model):
+    """It starts the server at the first connection."""
+    program = shutil.which("systemd-socket-activate")
+    if program is None:
+        pytest.skip("NOT TESTED: systemd-socket-activate is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = "{}:{}".format(*listener.getsockname())
+    process = subprocess.Popen([program, "-l", address, PROGRAM, "serve", "--model", model], stderr=subprocess.PIPE)
+    assert b"Listening on" in process.stderr.readline()
+    assert len(Server(process, "http://" + address).post("/embed", {"inputs": "a"})) == 1
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 0
 
 
 def test_sockets_that_are_refused_or_of_another_process(model, tmp_path):
