@@ -61,6 +61,7 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
   app.add_option("--task", options.task,
                  "Of a model with adapters for tasks: the one that is added, with its prompt where none is given")
       ->type_name("NAME");
+  add_adapter(app, options.adapter);
   add_precision(app, options.precision);
   app.add_option("--max-length", options.max_length,
                  "Most tokens of a text, with special tokens; default: the model's max_seq_length, else what its "
