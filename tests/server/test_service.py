@@ -66,6 +66,7 @@ def test_states_of_the_server(model, tmp_path, is_abstract):
         assert manager.next_but_watchdog() == {"READY": "1"}
         server.process.send_signal(signal.SIGTERM)
         assert manager.next_but_watchdog() == {"STOPPING": "1"}
+        server.process.wait(timeout=20)
 
 
 def test_a_watchdog_of_another_process(model, tmp_path):
