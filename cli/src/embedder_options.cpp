@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <map>
-#include <thread>
 
 #include "command_line.h"
 #include "read_options.h"
 #include "rf/engine/names.h"
+#include "rf/io/processors.h"
 #include "rf/model/run_checkpoints.h"
 
 namespace rf::cli {
@@ -75,8 +75,7 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
 }
 
 engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common& common) {
-  const int threads =
-      common.threads > 0 ? common.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int threads = common.threads > 0 ? common.threads : io::available_processors();
   engine::EmbedderOptions options = arguments.options;
   options.threads = engine::tokenizing_threads(threads);
   options.warn = warn_user;
