@@ -26,15 +26,14 @@ class Service {
   // Opens the models. Throws Error for the first that cannot be opened, and for a file of keys without a key.
   explicit Service(const ServerOptions& options);
 
-  // The reply to a request; errors are replies too.
-  asio::awaitable<Reply> reply(const HttpRequest& request);
+  // The reply to a request, of the present models; errors are replies too. In any thread.
+  asio::awaitable<Reply> reply(const HttpRequest& request, std::shared_ptr<const Models> present);
   // Opens the models again, as at SIGHUP. Requests that have begun keep the old ones, and all do if one cannot be
   // opened.
   asio::awaitable<void> reload();
 
   const ServerOptions options;
   std::shared_ptr<const Models> models;
-  const int64_t token_budget;  // of a batch
   Work work;
   Metrics metrics;
   std::atomic<bool> is_draining = false;

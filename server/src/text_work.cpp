@@ -80,7 +80,8 @@ asio::awaitable<Embedded> embed(Service& service, const TextModel& model, std::v
   for (int64_t first = 0, end = 0; first < tokens.sequences(); first = end) {
     end = end_of_part(model.computation, tokens, first);
     const engine::Tokens part = engine::slice(tokens.tokens(), first, end - first, offsets);
-    const std::vector<float> rows = co_await service.work.compute(model.computation, part);
+    const auto place = first == 0 ? Work::Part::kFirst : Work::Part::kNext;
+    const std::vector<float> rows = co_await service.work.compute(model.computation, part, place);
     co_await service.work.in_pool([&] { add_vectors(model, tokens, first, end, rows, role, result.distinct); });
   }
   co_return result;
