@@ -192,8 +192,7 @@ struct RequestQueue::Impl {
   // Before each layer of a batch: ends it, or lets others in between.
   void check() {
     if (is_interrupted[depth - 1]) throw RequestCancelled();
-    if (depth == kLevels || options.batch_s == 0) return;
-    if (seconds_since(begun) < options.batch_s) return;
+    if (depth == kLevels || options.batch_s == 0 || seconds_since(begun) < options.batch_s / 2) return;
     std::unique_lock lock(mutex);
     if (std::ranges::any_of(requests, [](const Request& each) { return each.taken == 0; })) run_next(lock);
   }

@@ -12,8 +12,11 @@
 
 namespace rf::server {
 
-Work::Work(int threads, const engine::RequestQueue::Options& options)
-    : pool_(static_cast<size_t>(threads)), pool_of_long_(static_cast<size_t>(threads)), queue_(options) {
+Work::Work(int threads, const engine::RequestQueue::Options& options, Metrics& metrics)
+    : metrics_(metrics),
+      pool_(static_cast<size_t>(threads)),
+      pool_of_long_(static_cast<size_t>(threads)),
+      queue_(options) {
   constexpr int kLowerPriority = 10;
   const auto all = std::make_shared<std::latch>(threads);  // each thread has one of these tasks
   for (int i = 0; i < threads; ++i)

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "http.h"
+#include "metrics.h"
 #include "rf/engine/schedule.h"
 
 namespace rf::server {
@@ -25,7 +26,7 @@ namespace rf::server {
 class Work {
  public:
   // threads: of each pool.
-  Work(int threads, const engine::RequestQueue::Options& options);
+  Work(int threads, const engine::RequestQueue::Options& options, Metrics& metrics);
   ~Work() { stop(); }
   void stop();
 
@@ -75,6 +76,7 @@ class Work {
   static asio::awaitable<void> until_finished(std::function<void(const Finish&, asio::cancellation_slot)> begin);
   bool is_in_pool(const asio::any_io_executor& executor) const;
 
+  Metrics& metrics_;
   asio::thread_pool pool_, pool_of_long_;
   engine::RequestQueue queue_;
 };

@@ -116,8 +116,8 @@ class RF_ENGINE_API RequestQueue {
   struct Options {
     int64_t token_budget = 4096;
     // A batch takes about so long, by the speed of those before: as many tokens as that, but at least 128 and at most
-    // the budget. One that takes longer, as a long sequence does, is paused after this time, between two layers
-    // (rf/engine/interrupt.h), for a batch of other requests that is not longer. 0: neither.
+    // the budget. After half of the time, and again after each further half, it is paused between two layers
+    // (rf/engine/interrupt.h) for other requests, if they wait and have sequences of at most a batch. 0: neither.
     double batch_s = 0;
     // Of all unfinished requests; a longer request is taken only while the queue is empty.
     int64_t max_tokens = std::numeric_limits<int64_t>::max();
