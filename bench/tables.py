@@ -31,8 +31,8 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Engine: RoFormer-base and its peers": ["engine_peers", "engine_peers mixed"],
     "Engine: other families and their peers": ["engine_peers families"],
     "Engine: vectors of a file of texts, whole processes": ["embed_peers"],
-    "Server: embeddings over HTTP, and its peers": ["serve_peers minilm", "serve_peers modernbert"],
     "Engine: generation, compared with transformers": ["generate_peers"],
+    "Server: embeddings over HTTP, and its peers": ["serve_peers minilm", "serve_peers modernbert"],
     "Pretraining": ["train_bench small", "train_bench base"],
     "Tokenizers": ["tokenizer_bench bert", "tokenizer_bench roformer"],
 }
