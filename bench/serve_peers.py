@@ -19,6 +19,7 @@ share of all cores.
 import argparse
 import concurrent.futures
 import json
+import math
 import os
 import shutil
 import socket
@@ -40,7 +41,6 @@ OURS, MODEL = "roformer", "model"
 TABLES = ["serve_peers minilm", "serve_peers modernbert"]
 SMALLEST_COSINE = 0.9999
 LONGEST = 512
-WARM_S = 1
 # wrk's threads have states of their own, and done() has that of the main one.
 SCRIPT = """
 wrk.method = "POST"
@@ -209,13 +209,17 @@ def vectors_of(url, texts):
 
 
 def check_vectors(urls, texts):
-    exact = None
+    """The seconds of a text by side."""
+    exact, seconds = None, {}
     for side, url in urls.items():
+        start = time.perf_counter()
         vectors = np.concatenate([vectors_of(url, [text]) for text in texts])
+        seconds[side] = (time.perf_counter() - start) / len(texts)
         exact = vectors if exact is None else exact
         cosine = float((vectors * exact).sum(1).min())
         if cosine < SMALLEST_COSINE:
             sys.exit(f"{side}: a cosine of {cosine:.6f} to the vectors of {next(iter(urls))}")
+    return seconds
 
 
 def load(url, clients, seconds, script):
@@ -225,19 +229,20 @@ def load(url, clients, seconds, script):
     result = json.loads(process.stderr.read())
     _, _, usage = os.wait4(process.pid, 0)
     process.returncode = 0
+    vectors_of(url, ["a"])  # after the requests that wrk has left behind
     if result["failed"]:
         sys.exit(f"{url}: {result['failed']} requests failed")
     share = (usage.ru_utime + usage.ru_stime) / result["seconds"] / os.cpu_count()
     return result | {"rate": result["requests"] / result["seconds"], "wrk": share}
 
 
-def compare(urls, clients, given, script):
-    """A row for each side."""
+def compare(urls, clients, given, text_s, script):
+    """A row for each side. A window is long enough for two requests of each client."""
     found = {side: [] for side in urls}
     for _ in range(given.rounds):
         for side, url in urls.items():
-            load(url, clients, WARM_S, script)
-            found[side].append(load(url, clients, given.seconds, script))
+            seconds = max(given.seconds, math.ceil(2 * clients * text_s[side]))
+            found[side].append(load(url, clients, seconds, script))
 
     def median(side, key):
         return statistics.median(run[key] for run in found[side])
@@ -291,10 +296,10 @@ def main():
         sides = [side for side in given.sides if side != "infinity" or given.infinity]
         started = {side: servers.enter_context(running(side, model, given.infinity)) for side in sides}
         urls = {side: url for side, url in started.items() if url}
-        check_vectors(urls, lines[:16])
+        text_s = check_vectors(urls, lines[:16])
         results = []
         for clients in given.clients:
-            results += harness.shown(compare(urls, clients, given, script))
+            results += harness.shown(compare(urls, clients, given, text_s, script))
     counted = f"Texts with {statistics.mean(map(len, lines)):.0f} characters on average."
     harness.finish(given, results, {f"serve_peers {given.shape}": f"{counted}\n\n{tables.of_dicts(results)}"})
 
