@@ -56,8 +56,8 @@ std::function<int()> configure_serve(CLI::App& app, const Common& common) {
   add_default(app, "--max-memory", options->max_memory_bytes,
               "Bytes of the bodies and results of all unfinished requests; more get status 429")
       ->check(integer_within(1));
-  app.add_option("--batch-tokens", options->token_budget,
-                 "Tokens that are computed together; default: as many as take 10 ms")
+  add_default(app, "--batch-tokens", options->token_budget,
+              "Tokens that are computed together, at most; fewer if they take longer than 10 ms")
       ->check(integer_within(1));
   app.add_flag_callback(
       "--quiet", [options] { options->log_requests = false; }, "No line of JSON on stderr for each request");

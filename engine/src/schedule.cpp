@@ -4,7 +4,9 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <list>
 #include <mutex>
@@ -122,22 +124,27 @@ std::vector<float> DistinctSequences::rows_of_all(const Computation& computation
 }
 
 struct RequestQueue::Impl {
+  using Clock = std::chrono::steady_clock;
+  static constexpr size_t kLevels = 2;  // a batch, and one while it pauses
+
   struct Request {
     const uint64_t number;
     const Computation& computation;
     const Tokens tokens;
     float* const out;
     const Progress progress;
-    int64_t done = 0, taken = 0;  // sequences; taken: by the running batch
+    int64_t done = 0, taken = 0;  // sequences; taken: by a running batch
+    size_t level = 0;             // of that batch
     bool is_cancelled = false;
     std::exception_ptr error{};
 
     int64_t sequences() const { return std::ssize(tokens.offsets) - 1; }
     bool is_over() const { return error != nullptr || done == sequences(); }
+    const void* turn() const { return computation.turn != nullptr ? computation.turn : &computation; }
+    int64_t next_size() const { return tokens.offsets[done + taken + 1] - tokens.offsets[done + taken]; }
     // Adds the next sequence to the batch, if there is one and it fits.
     bool take_next(TokenBudget& budget) {
-      const int64_t next = done + taken;
-      if (next == sequences() || !budget.take(tokens.offsets[next + 1] - tokens.offsets[next])) return false;
+      if (done + taken == sequences() || !budget.take(next_size())) return false;
       ++taken;
       return true;
     }
@@ -151,34 +158,87 @@ struct RequestQueue::Impl {
         }) {}
 
   void work() {
-    const InterruptScope scope([this] {
-      if (is_interrupted) throw RequestCancelled();
-    });
+    const InterruptScope scope([this] { check(); });
     std::unique_lock lock(mutex);
     for (;;) {
       changed.wait(lock, [this] { return !requests.empty() || is_stopped; });
       if (requests.empty()) return;
-      const Batch batch = take();
-      lock.unlock();
-      if (!batch.empty()) compute(batch);
-      lock.lock();
-      finish(lock);
+      run_next(lock);
     }
   }
 
+  void run_next(std::unique_lock<std::mutex>& lock) {
+    const size_t level = depth;
+    is_interrupted[level] = false;
+    const Batch batch = take();
+    ++depth;
+    lock.unlock();
+    const Clock::time_point start = begun = Clock::now();
+    const double paused_before = paused_s;
+    if (!batch.empty()) compute(batch);
+    const double seconds = seconds_since(start);
+    if (level > 0) paused_s += seconds;
+    lock.lock();
+    depth = level;
+    note_speed(batch, seconds - (level > 0 ? 0 : paused_s - paused_before));
+    finish(lock);
+    begun = Clock::now();  // of the batch that paused
+  }
+
+  static double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  // Before each layer of a batch: ends it, or lets others in between.
+  void check() {
+    if (is_interrupted[depth - 1]) throw RequestCancelled();
+    if (depth == kLevels || options.batch_s == 0 || seconds_since(begun) < options.batch_s / 2) return;
+    std::unique_lock lock(mutex);
+    if (std::ranges::any_of(requests, [](const Request& each) { return each.taken == 0; })) run_next(lock);
+  }
+
+  // Tokens of a batch.
+  int64_t budget_of(const void* turn) const {
+    constexpr double kLeast = 128;  // products of fewer rows are much slower
+    if (options.batch_s == 0) return options.token_budget;
+    const auto speed = speeds.find(turn);
+    const double tokens_of_batch = speed == speeds.end() ? 0 : speed->second * options.batch_s;
+    return std::min(options.token_budget, static_cast<int64_t>(std::max(kLeast, tokens_of_batch)));
+  }
+
+  void note_speed(const Batch& batch, double seconds) {
+    constexpr size_t kMostSpeeds = 64;  // some are of computations that have ended; others are measured again
+    constexpr double kWeight = 0.25;
+    constexpr int64_t kLeast = 64;
+    int64_t count = 0;
+    for (const Request* each : batch)
+      count += each->tokens.offsets[each->done + each->taken] - each->tokens.offsets[each->done];
+    if (count < kLeast) return;
+    if (speeds.size() > kMostSpeeds) speeds.clear();
+    const double speed = static_cast<double>(count) / std::max(seconds, 1e-9);
+    double& known = speeds.emplace(batch[0]->turn(), speed).first->second;
+    known += kWeight * (speed - known);
+  }
+
   // The next batch: a sequence of each request in turn, while one fits, or all of the first, and so on. With equal
-  // shares the first request then goes to the end of the line: each is the first in time, and then its next sequence
-  // fits.
+  // shares the requests with the same turn then go to the end of the line, the first of them last: each is the first
+  // in time, and then its next sequence fits. While another batch is paused, none is taken that is longer than a batch.
   Batch take() {
-    is_interrupted = false;
     const bool is_shared = options.order == Options::Order::kShared;
-    TokenBudget budget(options.token_budget);
+    const auto may_go = [this](const Request& each) {
+      if (each.is_cancelled || (each.taken > 0 && each.level != depth)) return false;
+      return depth == 0 || each.taken > 0 || each.sequences() == 0 || each.next_size() <= budget_of(each.turn());
+    };
     Batch batch;
+    const auto first = std::ranges::find_if(requests, may_go);
+    if (first == requests.end()) return batch;
+    TokenBudget budget(budget_of(first->turn()));
     for (bool takes = true; takes;) {
       takes = false;
       for (Request& each : requests) {
-        if (each.is_cancelled || &each.computation != &requests.front().computation) continue;
+        if (!may_go(each) || &each.computation != &first->computation) continue;
         while (each.take_next(budget)) {
+          each.level = depth;
           if (each.taken == 1) batch.push_back(&each);
           takes = true;
           if (is_shared) break;
@@ -186,8 +246,18 @@ struct RequestQueue::Impl {
         if (!is_shared && each.done + each.taken < each.sequences()) break;
       }
     }
-    if (is_shared) requests.splice(requests.end(), requests, requests.begin());
+    if (is_shared) rotate(first);
     return batch;
+  }
+
+  void rotate(std::list<Request>::iterator first) {
+    std::list<Request> same;
+    for (auto next = requests.begin(); next != requests.end();) {
+      const auto each = next++;
+      if (each->turn() == first->turn()) same.splice(same.end(), requests, each);
+    }
+    same.splice(same.end(), same, first);
+    requests.splice(requests.end(), same);
   }
 
   // After an error each request is computed alone, so that only its cause has it.
@@ -228,6 +298,7 @@ struct RequestQueue::Impl {
     Batch told;
     for (auto next = requests.begin(); next != requests.end();) {
       const auto each = next++;
+      if (each->taken > 0 && each->level != depth) continue;  // of the batch that paused
       const int64_t taken = std::exchange(each->taken, 0);
       if (each->error == nullptr) each->done += taken;
       if (each->is_cancelled && !each->is_over()) each->error = std::make_exception_ptr(RequestCancelled());
@@ -251,7 +322,12 @@ struct RequestQueue::Impl {
   uint64_t next_number = 0;
   uint64_t turn = 0, next_turn = 0;  // of those who wait for room: a long request is not overtaken by short ones
   bool is_stopped = false;
-  std::atomic<bool> is_interrupted = false;
+  std::array<std::atomic<bool>, kLevels> is_interrupted{};  // of the batch of each level
+  // Of the worker alone.
+  size_t depth = 0;                      // batches that run
+  Clock::time_point begun{};             // when the running batch began, or went on
+  double paused_s = 0;                   // of all batches
+  std::map<const void*, double> speeds;  // tokens per second of computations, by their turn
   std::thread worker;
 };
 
@@ -274,10 +350,12 @@ std::optional<uint64_t> RequestQueue::submit(const Computation& computation, con
     return impl_->is_stopped || (fits && turn == impl_->turn);
   };
   if (when_full == WhenFull::kRefuse && !has_room()) return std::nullopt;
-  ++impl_->next_turn;
-  impl_->changed.wait(lock, has_room);
+  if (when_full != WhenFull::kTake) {
+    ++impl_->next_turn;
+    impl_->changed.wait(lock, has_room);
+    ++impl_->turn;
+  }
   if (impl_->is_stopped) throw RequestCancelled();
-  ++impl_->turn;
   impl_->requests.push_back({impl_->next_number, computation, tokens, out, std::move(progress)});
   impl_->tokens += size;
   impl_->changed.notify_all();
@@ -286,19 +364,19 @@ std::optional<uint64_t> RequestQueue::submit(const Computation& computation, con
 
 void RequestQueue::cancel(uint64_t request) {
   const std::lock_guard lock(impl_->mutex);
-  bool is_needed = false;  // the running batch
+  std::array<bool, Impl::kLevels> is_needed{};  // the running batches
   for (Impl::Request& each : impl_->requests) {
     if (each.number == request) each.is_cancelled = true;
-    is_needed = is_needed || (each.taken > 0 && !each.is_cancelled);
+    is_needed[each.level] |= each.taken > 0 && !each.is_cancelled;
   }
-  impl_->is_interrupted = !is_needed;
+  for (size_t level = 0; level < Impl::kLevels; ++level) impl_->is_interrupted[level] = !is_needed[level];
 }
 
 void RequestQueue::stop() {
   const std::lock_guard lock(impl_->mutex);
   impl_->is_stopped = true;
   for (Impl::Request& each : impl_->requests) each.is_cancelled = true;
-  impl_->is_interrupted = true;
+  for (std::atomic<bool>& each : impl_->is_interrupted) each = true;
   impl_->changed.notify_all();
 }
 

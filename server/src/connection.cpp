@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -210,7 +211,9 @@ class Connection {
     using namespace asio::experimental::awaitable_operators;
     socket().expires_never();
     std::variant<Reply, std::monostate, Reply> first =
-        co_await (service_.reply(request) || until_closed(socket().socket()) || late(service_.options.deadline));
+        co_await (asio::co_spawn(service_.work.executor(request.body().size()),
+                                 service_.reply(request, service_.models), asio::use_awaitable) ||
+                  until_closed(socket().socket()) || late(service_.options.deadline));
     if (Reply* const reply = std::get_if<0>(&first)) co_return std::move(*reply);
     if (Reply* const reply = std::get_if<2>(&first)) co_return std::move(*reply);
     co_return std::nullopt;
@@ -258,6 +261,7 @@ class Connection {
 
   // In chunks, which HTTP/1.0 does not know; ends the connection, so that a text which breaks off is noticed.
   asio::awaitable<bool> send_parts(Reply reply, const HttpRequest& request) {
+    using namespace asio::experimental::awaitable_operators;
     boost::system::error_code error;
     auto token = asio::redirect_error(asio::use_awaitable, error);
     http::response<http::empty_body> response;
@@ -270,7 +274,10 @@ class Connection {
     co_await http::async_write_header(stream_, serializer, token);
     try {
       while (!error) {
-        const std::optional<std::string> part = co_await reply.next();
+        socket().expires_never();
+        const auto next = co_await (reply.next() || until_closed(socket().socket()));
+        if (next.index() == 1) break;
+        const std::optional<std::string>& part = std::get<0>(next);
         socket().expires_after(service_.options.receive);
         if (part && !chunked) {
           co_await asio::async_write(stream_, asio::buffer(*part), token);

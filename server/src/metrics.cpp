@@ -43,7 +43,6 @@ void Metrics::count(const std::string& path, int status, double seconds, int64_t
 }
 
 void Metrics::count_batch(int64_t sequences, int64_t tokens) {
-  if (!counts_batches) return;
   const std::lock_guard lock(mutex_);
   batch_sequences_.add(static_cast<double>(sequences));
   batch_tokens_.add(static_cast<double>(tokens));

@@ -49,7 +49,6 @@ class Metrics {
 
   std::atomic<int64_t> connections = 0, active = 0;  // open connections; requests without a reply
   std::atomic<int64_t> queued = 0;                   // requests that wait for a computation
-  std::atomic<bool> counts_batches = false;
 
  private:
   struct Route {

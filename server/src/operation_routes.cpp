@@ -42,7 +42,7 @@ Answer info(Service& service, const Call& call) {
                                                  {"model_dtype", model.precision()},
                                                  {"model_type", {{model.kind(), nlohmann::json::object()}}},
                                                  {"max_input_length", model.max_length()},
-                                                 {"max_batch_tokens", service.token_budget},
+                                                 {"max_batch_tokens", service.options.token_budget},
                                                  {"auto_truncate", true},
                                                  {"version", ROFORMER_VERSION}}
                               .dump()};

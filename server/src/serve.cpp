@@ -166,9 +166,9 @@ asio::awaitable<void> accept_all(asio::io_context& context, Listener& listener, 
 
 // At a signal: clients that are connected get the replies to what they have sent, and no new ones are taken. A second
 // signal, or the end of options.drain, ends the rest.
-asio::awaitable<void> end_at_signal(asio::io_context& context, Listener& listener, Service& service) {
+asio::awaitable<void> end_at_signal(asio::io_context& context, asio::signal_set& signals, Listener& listener,
+                                    Service& service) {
   Acceptor& acceptor = listener.acceptor;
-  asio::signal_set signals(context, SIGTERM, SIGINT);
   co_await signals.async_wait(asio::use_awaitable);
   bool is_hurried = false;
   signals.async_wait([&is_hurried](const boost::system::error_code& error, int) { is_hurried = !error; });
@@ -195,8 +195,7 @@ asio::awaitable<void> end_at_signal(asio::io_context& context, Listener& listene
   context.stop();
 }
 
-asio::awaitable<void> reload_at_signal(asio::io_context& context, Listener& listener, Service& service) {
-  asio::signal_set signals(context, SIGHUP);
+asio::awaitable<void> reload_at_signal(asio::signal_set& signals, Listener& listener, Service& service) {
   for (;;) {
     co_await signals.async_wait(asio::use_awaitable);
     notify_reload();
@@ -233,8 +232,9 @@ void serve(const ServerOptions& given, const std::function<void(const std::strin
   Listener listener = listen(context, options);
   listener.tls = std::move(tls);
   asio::co_spawn(context, accept_all(context, listener, service), asio::detached);
-  asio::co_spawn(context, end_at_signal(context, listener, service), asio::detached);
-  asio::co_spawn(context, reload_at_signal(context, listener, service), asio::detached);
+  asio::signal_set end(context, SIGTERM, SIGINT), reload(context, SIGHUP);  // from here on they are taken
+  asio::co_spawn(context, end_at_signal(context, end, listener, service), asio::detached);
+  asio::co_spawn(context, reload_at_signal(reload, listener, service), asio::detached);
   if (const auto interval = watchdog_interval())
     asio::co_spawn(context, feed_watchdog(context, *interval), asio::detached);
   ready(listener.address);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "http.h"
 #include "rf/engine/names.h"
@@ -141,25 +140,6 @@ const PairModel& ServedModel::pairs() const {
 const tasks::Continuer& ServedModel::continuer() const {
   if (!continuer_) refuse_kind(name_, "a causal language model", kind());
   return *continuer_;
-}
-
-double ServedModel::measure_speed() const {
-  constexpr int64_t kTokens = 128;
-  const std::vector<int32_t> ids(static_cast<size_t>(std::min(kTokens, max_length())));
-  const std::vector<int64_t> offsets = {0, std::ssize(ids)};
-  const engine::Tokens tokens{.ids = ids, .offsets = offsets};
-  const engine::Computation* const computation = texts_   ? &texts_->computation
-                                                 : pairs_ ? &pairs_->computation
-                                                          : nullptr;
-  if (computation == nullptr) return 0;
-  std::vector<float> rows(static_cast<size_t>(computation->rows_of(tokens) * computation->columns));
-  double seconds = 0;
-  for (int i = 0; i < 3; ++i) {  // the first one makes the work space
-    const auto start = std::chrono::steady_clock::now();
-    computation->run(tokens, rows.data());
-    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
-  return static_cast<double>(std::ssize(ids)) / seconds;
 }
 
 const text::Tokenizer& ServedModel::tokenizer() const {

@@ -64,8 +64,6 @@ class ServedModel {
   bool is_late_interaction() const { return texts_ && texts_->embedder.info().token_dimensions > 0; }
   // The model of queries of late interaction.
   const TextModel& queries() const { return of_queries_ ? *of_queries_ : *texts_; }
-  // Computes a short text, and returns the tokens per second.
-  double measure_speed() const;
 
  private:
   void open_embedder(const std::string& path, engine::VectorKind kind, Metrics& metrics);

@@ -17,6 +17,7 @@ namespace rf::server {
 namespace {
 
 constexpr const char* kServeWhere = "serve";
+constexpr double kBatchSeconds = 0.01;
 
 int threads_of(const ServerOptions& options) {
   return options.threads > 0 ? options.threads : io::available_processors();
@@ -45,17 +46,6 @@ std::shared_ptr<const Models> open_models(const ServerOptions& options, Metrics&
     models.push_back(std::make_unique<ServedModel>(each, options, metrics));
   }
   return std::make_shared<const Models>(std::move(models));
-}
-
-// Tokens that the slowest model computes in 10 ms. Products of fewer than 128 rows are much slower.
-int64_t budget_of(const Models& models) {
-  constexpr double kSeconds = 0.01, kLeast = 128, kMost = 4096;
-  double budget = kMost;
-  for (const auto& each : models) {
-    const double speed = each->measure_speed();
-    if (speed > 0) budget = std::min(budget, speed * kSeconds);
-  }
-  return static_cast<int64_t>(std::max(budget, kLeast));
 }
 
 // The time tells the length of the key at most.
@@ -112,12 +102,11 @@ std::string error_body(Dialect dialect, http::status status, const std::string& 
 Service::Service(const ServerOptions& given)
     : options(given),
       models(open_models(options, metrics)),
-      token_budget(options.token_budget > 0 ? options.token_budget : budget_of(*models)),
-      work(threads_of(options), {.token_budget = token_budget, .max_tokens = options.max_queued_tokens}, metrics),
+      work(threads_of(options),
+           {.token_budget = options.token_budget, .batch_s = kBatchSeconds, .max_tokens = options.max_queued_tokens},
+           metrics),
       memory(options.max_memory_bytes),
-      keys_(read_keys(options.api_key_file)) {
-  metrics.counts_batches = true;
-}
+      keys_(read_keys(options.api_key_file)) {}
 
 const ServedModel& Call::model(const std::string& name) const {
   if (name.empty()) return *models->front();
@@ -183,11 +172,11 @@ std::optional<Reply> Service::reply_to_header(const HttpRequest& request) const 
   return std::nullopt;
 }
 
-asio::awaitable<Reply> Service::reply(const HttpRequest& request) {
+asio::awaitable<Reply> Service::reply(const HttpRequest& request, std::shared_ptr<const Models> present) {
   std::string allowed;
   const Route* const route = find_route(request.method(), request.target(), allowed);
   try {
-    Call call{.request = request, .models = models};
+    Call call{.request = request, .models = std::move(present)};
     if (route->verb == http::verb::post)
       call.body = co_await work.in_pool([&] { return parse_object(request.body()); });
     // Where clients of Hugging Face write further fields.

@@ -30,8 +30,8 @@ class Service {
 
   // The reply to a request whose header needs no body: a refusal, or that to OPTIONS.
   std::optional<Reply> reply_to_header(const HttpRequest& request) const;
-  // The reply to another request; errors are replies too.
-  asio::awaitable<Reply> reply(const HttpRequest& request);
+  // The reply to another request, of the present models; errors are replies too. In any thread.
+  asio::awaitable<Reply> reply(const HttpRequest& request, std::shared_ptr<const Models> present);
   // Opens the models and the file of keys again, as at SIGHUP. Requests that have begun keep the old ones, and all do
   // if one cannot be opened.
   asio::awaitable<void> reload();
@@ -39,7 +39,6 @@ class Service {
   const ServerOptions options;
   Metrics metrics;
   std::shared_ptr<const Models> models;
-  const int64_t token_budget;  // of a batch
   Work work;
   Memory memory;
   std::atomic<bool> is_draining = false;

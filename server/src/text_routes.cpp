@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <utility>
 
 #include "handlers.h"
 #include "json_text.h"
@@ -82,22 +83,39 @@ std::string choice(size_t index, const std::string& text, const char* reason) {
                      quoted);
 }
 
+int64_t token_count(const ServedModel& model, const std::string& text) {
+  return std::ssize(model.tokenizer().encode_with_specials(text).ids);
+}
+
 const char* reason_of(const tasks::Continuation& continuation) { return continuation.stopped ? "stop" : "length"; }
 
 // One event for each part of the text; the generation goes on only while its client reads.
 Reply stream(Service& service, const Call& call, const ServedModel& model, const CompletionRequest& request) {
   struct State {
     std::shared_ptr<const Models> models;  // the stream reads one of them
-    tasks::ContinuationStream parts;
+    const tasks::Continuer& continuer;
     std::string name;
+    tasks::ContinuationStream parts;
+    int64_t tokens;  // that the next step reads
+    Work::Part place = Work::Part::kFirst;
     bool is_done = false;
   };
-  const auto state = std::make_shared<State>(State{
-      call.models, model.continuer().stream(request.prompts.front(), request.options, request.stops), model.name()});
+  const std::string& prompt = request.prompts.front();
+  const tasks::Continuer& continuer = model.continuer();
+  const auto state = std::make_shared<State>(State{.models = call.models,
+                                                   .continuer = continuer,
+                                                   .name = model.name(),
+                                                   .parts = continuer.stream(prompt, request.options, request.stops),
+                                                   .tokens = token_count(model, prompt)});
   Reply reply{.type = "text/event-stream"};
   reply.next = [&service, state]() -> asio::awaitable<std::optional<std::string>> {
     if (state->is_done) co_return std::nullopt;
-    const std::optional<std::string> part = co_await service.work.in_pool([&] { return state->parts.next(); });
+    std::optional<std::string> part;
+    do {
+      const auto place = std::exchange(state->place, Work::Part::kNext);
+      co_await service.work.in_queue(&state->continuer, std::exchange(state->tokens, 1), place,
+                                     [&] { part = state->parts.step(); });
+    } while (part && part->empty());
     const std::string head = "data: " + completion_head("text_completion", state->name);
     if (part) co_return head + choice(0, *part, nullptr) + "]}\n\n";
     state->is_done = true;
@@ -150,24 +168,26 @@ Answer fill_mask(Service& service, const Call& call) {
   const int64_t top_k = fields.integer("top_k", 1, kMostCandidates).value_or(kDefaultCandidates);
   fields.only("targets", nlohmann::json::array());
   Memory::Share held(service.memory);
-  Reply reply;
-  reply.body = co_await service.work.in_pool([&] {
-    nlohmann::json body = nlohmann::json::array();
-    for (const std::string& text : texts) {
-      nlohmann::json masks = nlohmann::json::array();
-      for (const tasks::FilledMask& mask : model.mask_filler().fill(text, top_k)) {
-        constexpr int64_t kBytesPerCandidate = 512;
-        held.take(top_k * kBytesPerCandidate);
-        nlohmann::json candidates = nlohmann::json::array();
-        for (const tasks::MaskCandidate& each : mask.candidates)
-          candidates.push_back({{"score", each.probability}, {"token", each.id}, {"token_str", each.token}});
-        masks.push_back(candidates);
-      }
-      body.push_back(masks);
+  const tasks::MaskFiller& filler = co_await service.work.in_pool([&] { return std::cref(model.mask_filler()); });
+  nlohmann::json body = nlohmann::json::array();
+  auto place = Work::Part::kFirst;
+  for (const std::string& text : texts) {
+    std::vector<tasks::FilledMask> filled;
+    co_await service.work.in_queue(&filler, token_count(model, text), place,
+                                   [&] { filled = filler.fill(text, top_k); });
+    place = Work::Part::kNext;
+    nlohmann::json masks = nlohmann::json::array();
+    for (const tasks::FilledMask& mask : filled) {
+      constexpr int64_t kBytesPerCandidate = 512;
+      held.take(top_k * kBytesPerCandidate);
+      nlohmann::json candidates = nlohmann::json::array();
+      for (const tasks::MaskCandidate& each : mask.candidates)
+        candidates.push_back({{"score", each.probability}, {"token", each.id}, {"token_str", each.token}});
+      masks.push_back(candidates);
     }
-    return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  });
-  co_return reply;
+    body.push_back(masks);
+  }
+  co_return Reply{.body = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
 Answer completions(Service& service, const Call& call) {
@@ -177,18 +197,24 @@ Answer completions(Service& service, const Call& call) {
   if (fields.flag("stream", false)) {
     if (request.prompts.size() > 1)
       throw HttpError(http::status::bad_request, "a streamed completion has one prompt, got several");
-    co_return stream(service, call, model, request);
+    co_return co_await service.work.in_pool([&] { return stream(service, call, model, request); });
   }
-  const auto results = co_await service.work.in_pool(
-      [&] { return model.continuer().continue_prompts(request.prompts, request.options, request.stops); });
+  tasks::ContinuationRun run = co_await service.work.in_pool(
+      [&] { return model.continuer().begin(request.prompts, request.options, request.stops); });
+  const int64_t read = run.prompt_tokens();
+  bool goes_on = true;
+  const auto step = [&] { goes_on = run.step(); };
+  co_await service.work.in_queue(&model.continuer(), read, Work::Part::kFirst, step);
+  while (goes_on)
+    co_await service.work.in_queue(&model.continuer(), std::ssize(request.prompts), Work::Part::kNext, step);
+  const auto results = run.take();
   std::string body = completion_head("text_completion", model.name());
-  int64_t added = 0, read = 0;
+  int64_t added = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) body += ',';
     const tasks::Continuation& continuation = results[i].front();
     body += choice(i, continuation.text, reason_of(continuation));
     added += std::ssize(continuation.ids);
-    read += static_cast<int64_t>(model.tokenizer().encode_with_specials(request.prompts[i]).size());
   }
   body += fmt::format(R"(],"usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}}}})", read, added,
                       read + added);

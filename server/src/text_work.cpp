@@ -89,7 +89,8 @@ asio::awaitable<Embedded> embed(Service& service, const TextModel& model, std::v
     const engine::Tokens part = engine::slice(tokens.tokens(), first, end - first, offsets);
     Memory::Share rows_held(service.memory);
     rows_held.take(model.computation.rows_of(part) * model.computation.columns * int64_t{sizeof(float)});
-    const std::vector<float> rows = co_await service.work.compute(model.computation, part);
+    const auto place = first == 0 ? Work::Part::kFirst : Work::Part::kNext;
+    const std::vector<float> rows = co_await service.work.compute(model.computation, part, place);
     co_await service.work.in_pool([&] { add_vectors(model, tokens, first, end, rows, role, result.distinct); });
     for (int64_t i = first; i < end; ++i) result.held.take(bytes_of(result.distinct[static_cast<size_t>(i)]));
   }

@@ -1,14 +1,20 @@
-// The work of requests: what runs in a pool of threads, what the engine's queue computes, and how a handler, a
+// The work of requests: what runs in pools of threads, what the engine's queue computes, and how a handler, a
 // coroutine, waits for both.
 #pragma once
 
-#include <boost/asio/async_result.hpp>
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/execution/context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/this_coro.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <exception>
+#include <functional>
+#include <optional>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "http.h"
@@ -19,27 +25,59 @@ namespace rf::server {
 
 class Work {
  public:
-  // threads: of the pool.
-  Work(int threads, const engine::RequestQueue::Options& options, Metrics& metrics)
-      : metrics_(metrics), pool_(static_cast<size_t>(threads)), queue_(options) {}
+  // threads: of each pool.
+  Work(int threads, const engine::RequestQueue::Options& options, Metrics& metrics);
   ~Work() { stop(); }
   void stop();
 
-  // The result of `run`, in a thread of the pool.
+  // Where the handler of a request with a body of so many bytes runs. The threads for long ones have a lower priority:
+  // short ones need not wait for them.
+  asio::any_io_executor executor(size_t body_bytes);
+
+  // The result of `run`, in a thread of a pool: this one, if it is of one.
   template <typename Run>
   asio::awaitable<std::invoke_result_t<Run>> in_pool(Run run) {
-    using Result = std::invoke_result_t<Run>;
-    co_return co_await asio::co_spawn(
-        pool_, [run = std::move(run)]() mutable -> asio::awaitable<Result> { co_return run(); }, asio::use_awaitable);
+    if (is_in_pool(co_await asio::this_coro::executor)) co_return run();
+    std::optional<std::conditional_t<std::is_void_v<std::invoke_result_t<Run>>, bool, std::invoke_result_t<Run>>>
+        result;
+    co_await until_finished([&](const Finish& finish, asio::cancellation_slot) {
+      asio::post(pool_of_long_, [&, finish] {
+        std::exception_ptr error;
+        try {
+          if constexpr (std::is_void_v<std::invoke_result_t<Run>>) {
+            run();
+          } else {
+            result.emplace(run());
+          }
+        } catch (...) {
+          error = std::current_exception();
+        }
+        finish(error);
+      });
+    });
+    if constexpr (!std::is_void_v<std::invoke_result_t<Run>>) co_return std::move(*result);
   }
 
+  // Whether a request begins, or has computed a part.
+  enum class Part { kFirst, kNext };
   // The rows of all sequences. tokens and computation must stay valid until the end. Throws HttpError, 429, where too
-  // many tokens wait, and the error of the computation. A coroutine that is cancelled gives up its place.
-  asio::awaitable<std::vector<float>> compute(const engine::Computation& computation, const engine::Tokens& tokens);
+  // many tokens wait for a first part, and the error of the computation. A coroutine that is cancelled gives up its
+  // place.
+  asio::awaitable<std::vector<float>> compute(const engine::Computation& computation, const engine::Tokens& tokens,
+                                              Part part = Part::kFirst);
+
+  // Calls `run`, which computes with a model, in the queue's thread when its turn comes. turn: of all such calls for a
+  // model. tokens: that it reads. Throws as compute() does.
+  asio::awaitable<void> in_queue(const void* turn, int64_t tokens, Part part, std::function<void()> run);
 
  private:
+  using Finish = std::function<void(const std::exception_ptr& error)>;
+  // Until begin()'s first argument is called, in any thread; throws the error.
+  static asio::awaitable<void> until_finished(std::function<void(const Finish&, asio::cancellation_slot)> begin);
+  bool is_in_pool(const asio::any_io_executor& executor) const;
+
   Metrics& metrics_;
-  asio::thread_pool pool_;
+  asio::thread_pool pool_, pool_of_long_;
   engine::RequestQueue queue_;
 };
 

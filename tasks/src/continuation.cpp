@@ -79,8 +79,9 @@ struct Continuer::Impl {
     return generator;
   }
   void give_back(engine::Generator generator) {
+    constexpr size_t kMostIdle = 4;
     const std::lock_guard lock(mutex);
-    idle.push_back(std::move(generator));
+    if (idle.size() < kMostIdle) idle.push_back(std::move(generator));
   }
 
   std::vector<int32_t> tokens_of(const std::string& prompt) const {
@@ -100,14 +101,6 @@ struct Continuer::Impl {
                           nlohmann::json(prompt).dump(-1, ' ', false, kReplace));
     }
     return ids;
-  }
-
-  std::vector<std::vector<engine::Generated>> generate(const std::vector<std::vector<int32_t>>& prompts,
-                                                       const engine::GenerationOptions& options) {
-    engine::Generator generator = take_generator();
-    auto generated = generator.generate(prompts, options);
-    give_back(std::move(generator));
-    return generated;
   }
 
   Continuation continuation_of(const std::vector<int32_t>& prompt, const engine::Generated& generated) const {
@@ -253,12 +246,25 @@ struct ContinuationStream::Impl {
   }
 };
 
+struct ContinuationRun::Impl {
+  Continuer::Impl& continuer;
+  engine::Generator generator;
+  size_t prompts = 0;
+  std::vector<std::vector<int32_t>> ids{};  // of the prompts that have tokens
+  std::vector<size_t> places{};             // of these among all
+};
+
+std::optional<std::string> ContinuationStream::step() {
+  if (impl_->is_done) return std::nullopt;
+  std::string part = impl_->advance();
+  if (impl_->is_done && part.empty()) return std::nullopt;
+  return part;
+}
+
 std::optional<std::string> ContinuationStream::next() {
-  while (!impl_->is_done) {
-    std::string part = impl_->advance();
-    if (!part.empty()) return part;
-  }
-  return std::nullopt;
+  std::optional<std::string> part = step();
+  while (part && part->empty()) part = step();
+  return part;
 }
 
 const Continuation& ContinuationStream::result() const { return impl_->result; }
@@ -287,21 +293,42 @@ Stops Continuer::stops_of(std::span<const std::string> given, const std::string&
 std::vector<std::vector<Continuation>> Continuer::continue_prompts(std::span<const std::string> prompts,
                                                                    const engine::GenerationOptions& options,
                                                                    const Stops& stops, EmptyPrompts empty) const {
-  std::vector<std::vector<int32_t>> ids;
-  std::vector<size_t> places;  // of the prompts that have tokens
+  ContinuationRun run = begin(prompts, options, stops, empty);
+  while (run.step()) {
+  }
+  return run.take();
+}
+
+ContinuationRun Continuer::begin(std::span<const std::string> prompts, const engine::GenerationOptions& options,
+                                 const Stops& stops, EmptyPrompts empty) const {
+  auto run = std::make_shared<ContinuationRun::Impl>(
+      ContinuationRun::Impl{.continuer = *impl_, .generator = impl_->take_generator(), .prompts = prompts.size()});
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::vector<int32_t> tokens =
         empty == EmptyPrompts::kRefused ? impl_->prompt_ids(prompts[i]) : impl_->tokens_of(prompts[i]);
     if (tokens.empty()) continue;
-    ids.push_back(std::move(tokens));
-    places.push_back(i);
+    run->ids.push_back(std::move(tokens));
+    run->places.push_back(i);
   }
-  const auto generated = impl_->generate(ids, impl_->with_stops(options, stops));
-  std::vector<std::vector<Continuation>> results(prompts.size());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    for (const engine::Generated& each : generated[i]) {
-      results[places[i]].push_back(impl_->continuation_of(ids[i], each));
-    }
+  run->generator.begin(run->ids, impl_->with_stops(options, stops));
+  return ContinuationRun(std::move(run));
+}
+
+bool ContinuationRun::step() { return impl_->generator.step(); }
+
+int64_t ContinuationRun::prompt_tokens() const {
+  int64_t tokens = 0;
+  for (const std::vector<int32_t>& each : impl_->ids) tokens += std::ssize(each);
+  return tokens;
+}
+
+std::vector<std::vector<Continuation>> ContinuationRun::take() {
+  const auto generated = impl_->generator.take();
+  impl_->continuer.give_back(std::move(impl_->generator));
+  std::vector<std::vector<Continuation>> results(impl_->prompts);
+  for (size_t i = 0; i < impl_->ids.size(); ++i) {
+    for (const engine::Generated& each : generated[i])
+      results[impl_->places[i]].push_back(impl_->continuer.continuation_of(impl_->ids[i], each));
   }
   return results;
 }

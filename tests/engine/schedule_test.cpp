@@ -317,6 +317,76 @@ struct Endless {
                           .columns = 1};
 };
 
+// A sequence of 1,000 tokens has so many layers, each of 2 ms; others take no time.
+struct Layered {
+  static constexpr int kLayers = 40;
+  std::promise<void> entered;
+  std::vector<int64_t> finished;  // lengths, in order
+  Computation computation{.run =
+                              [this](const Tokens& tokens, float* out) {
+                                const bool is_long = tokens.ids.size() >= 1000;
+                                if (is_long && finished.empty()) entered.set_value();
+                                for (int layer = 0; is_long && layer < kLayers; ++layer) {
+                                  engine::check_interrupt();
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                                }
+                                finished.push_back(std::ssize(tokens.ids));
+                                sum_ids(tokens, Rows::kSequences, out);
+                              },
+                          .columns = 1};
+};
+
+TEST(RequestQueue, ALongSequenceIsPausedForShortOnes) {
+  Layered layered;
+  Layered other;
+  Case first({1000}, 0), second({1000}, 1), small({2, 3}, 2), of_other({4}, 3);
+  RequestQueue queue({.batch_s = 0.01});
+  std::optional<uint64_t> number;
+  std::future<int64_t> end = submit(queue, layered.computation, first, &number);
+  layered.entered.get_future().wait();
+  std::future<int64_t> end_of_second = submit(queue, layered.computation, second),
+                       end_of_small = submit(queue, layered.computation, small),
+                       end_of_other = submit(queue, other.computation, of_other);
+  EXPECT_EQ(end_of_small.get(), 2);
+  EXPECT_EQ(end_of_other.get(), 1);
+  EXPECT_EQ(end.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  queue.cancel(*number);  // of the batch that was paused
+  EXPECT_THROW(end.get(), RequestCancelled);
+  end_of_second.get();
+  EXPECT_EQ(layered.finished, (std::vector<int64_t>{5, 1000}));
+  for (const Case* each : {&second, &small, &of_other}) EXPECT_EQ(each->out, each->expected);
+}
+
+TEST(RequestQueue, ComputationsTakeTurns) {
+  Gate gate;
+  Case first({1}, 0);
+  std::vector<int> turns;
+  const auto noted = [&turns](int kind, const void* turn) {
+    return Computation{.run =
+                           [&turns, kind](const Tokens& tokens, float* out) {
+                             turns.push_back(kind);
+                             sum_ids(tokens, Rows::kSequences, out);
+                           },
+                       .columns = 1,
+                       .turn = turn};
+  };
+  const Computation one = noted(1, nullptr);
+  const int together = 0;
+  const Computation others[] = {noted(2, &together), noted(3, &together)};
+  std::list<Case> cases;
+  RequestQueue queue({.token_budget = 4});
+  std::vector<std::future<int64_t>> ends;
+  ends.push_back(submit(queue, gate.computation, first));
+  gate.entered.get_future().wait();
+  for (uint32_t i = 0; i < 3; ++i)
+    ends.push_back(submit(queue, one, cases.emplace_back(std::vector<int64_t>{4, 4}, i)));
+  for (const Computation& each : others)
+    ends.push_back(submit(queue, each, cases.emplace_back(std::vector<int64_t>{4, 4}, 9)));
+  gate.opened.set_value();
+  for (std::future<int64_t>& end : ends) end.get();
+  EXPECT_EQ(turns, (std::vector<int>{1, 2, 1, 3, 1, 2, 1, 3, 1, 1}));
+}
+
 TEST(RequestQueue, CancelledRequestsEndAtOnce) {
   Endless endless;
   Gate gate;

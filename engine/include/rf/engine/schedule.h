@@ -60,6 +60,8 @@ struct Computation {
   std::function<void(const Tokens&, float* out)> run;
   int64_t columns = 0;
   enum class Rows { kSequences, kTokens } rows = Rows::kSequences;
+  // Computations that have a turn of RequestQueue together: those with the same pointer. nullptr: this one alone.
+  const void* turn = nullptr;
 
   // The first row of a sequence, or of the sequence after the last.
   int64_t row_of(std::span<const int64_t> offsets, int64_t sequence) const {
@@ -108,11 +110,15 @@ struct RF_ENGINE_API RequestCancelled : std::runtime_error {
 
 // Computes the requests of several threads in a thread of its own, which uses as many OpenMP threads as its maker
 // would. It takes what is waiting, up to the token budget, and joins the sequences of requests for the same
-// computation. A forked child needs a queue of its own.
+// computation. Different computations take turns. A forked child needs a queue of its own.
 class RF_ENGINE_API RequestQueue {
  public:
   struct Options {
     int64_t token_budget = 4096;
+    // A batch takes about so long, by the speed of those before: as many tokens as that, but at least 128 and at most
+    // the budget. After half of the time, and again after each further half, it is paused between two layers
+    // (rf/engine/interrupt.h) for other requests, if they wait and have sequences of at most a batch. 0: neither.
+    double batch_s = 0;
     // Of all unfinished requests; a longer request is taken only while the queue is empty.
     int64_t max_tokens = std::numeric_limits<int64_t>::max();
     enum class Order {
@@ -129,7 +135,7 @@ class RF_ENGINE_API RequestQueue {
   // request ends with the call that gives all of them or an error, which is always made. An error concerns this request
   // alone. Must neither throw nor wait for the queue.
   using Progress = std::function<void(int64_t done, const std::exception_ptr& error)>;
-  enum class WhenFull { kWait, kRefuse };
+  enum class WhenFull { kWait, kRefuse, kTake };
   // Adds a request, and returns its number; nullopt where it is refused. Sequences may be empty if the computation
   // allows it, and have no positions. Tokens, `out`, [rows, columns], and the computation must stay valid until the
   // request ends; only requests with the same Computation object are joined. Throws Error for invalid tokens, and

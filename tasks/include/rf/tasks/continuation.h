@@ -52,6 +52,8 @@ class ContinuationStream {
   // result. Text that further tokens may change is held back, for example the space of "a ." with a tokenizer that
   // cleans up.
   std::optional<std::string> next();
+  // The same for one more token, whose part may be empty.
+  std::optional<std::string> step();
   const Continuation& result() const;  // after the end
 
  private:
@@ -59,6 +61,21 @@ class ContinuationStream {
   struct Impl;
   explicit ContinuationStream(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;  // copies share the text
+};
+
+// continue_prompts() in steps.
+class ContinuationRun {
+ public:
+  // A token more for each prompt that is in work; false: all are done.
+  bool step();
+  int64_t prompt_tokens() const;
+  std::vector<std::vector<Continuation>> take();
+
+ private:
+  friend class Continuer;
+  struct Impl;
+  explicit ContinuationRun(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;  // copies share the texts
 };
 
 // Thread-safe.
@@ -82,12 +99,16 @@ class Continuer {
   std::vector<std::vector<Continuation>> continue_prompts(std::span<const std::string> prompts,
                                                           const engine::GenerationOptions& options, const Stops& stops,
                                                           EmptyPrompts empty = EmptyPrompts::kRefused) const;
+  // Must not outlive the Continuer.
+  ContinuationRun begin(std::span<const std::string> prompts, const engine::GenerationOptions& options,
+                        const Stops& stops, EmptyPrompts empty = EmptyPrompts::kRefused) const;
   // One sequence for a prompt, without beam search. The stream must not outlive the Continuer.
   ContinuationStream stream(const std::string& prompt, const engine::GenerationOptions& options,
                             const Stops& stops) const;
 
  private:
   friend class ContinuationStream;
+  friend class ContinuationRun;
   struct Impl;
   std::shared_ptr<Impl> impl_;  // copies share the model
 };
