@@ -1,7 +1,7 @@
 # cmake --install: the libraries without torch, their headers, packages for CMake and pkg-config, and the program with
 # its dictionary. The prefix may be moved. Training stays in the build tree, with the torch that it was built for.
 # Arrow from a Python environment is copied, so the prefix does not depend on the environment; libraries of the system
-# are used in place.
+# are used in place. The component `program` is what the packages of package.cmake contain.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/roformer)
@@ -21,7 +21,8 @@ function(rf_install_bundled)
     cmake_path(GET library FILENAME name)
     file(REAL_PATH "${library}" file)
     install(FILES "${file}" DESTINATION ${private_dir} RENAME ${name}
-      PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+      PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE
+      COMPONENT program)
   endforeach()
 endfunction()
 
@@ -32,10 +33,10 @@ set_target_properties(rf_engine PROPERTIES EXPORT_NAME engine)
 rf_install_rpath(rf_core "\$ORIGIN" "")
 rf_install_rpath(rf_engine "\$ORIGIN" "")
 install(TARGETS rf_terms rf_core rf_engine EXPORT roformer-targets
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT program NAMELINK_COMPONENT development
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY core/include/ core/terms/ engine/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
 # --- packages ---------------------------------------------------------------------------------------------------------
 install(EXPORT roformer-targets NAMESPACE roformer:: DESTINATION ${package_dir})
@@ -54,8 +55,10 @@ if(TARGET rf_cli)
   set_target_properties(roformer PROPERTIES INSTALL_RPATH "\$ORIGIN/${bin_to_private}")
   rf_install_rpath(rf_cli "\$ORIGIN/${private_to_lib};\$ORIGIN" "${arrow_bundled}")
   rf_install_bundled(${arrow_bundled})
-  install(TARGETS roformer DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(TARGETS rf_cli LIBRARY DESTINATION ${private_dir})
+  install(TARGETS roformer DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+  install(TARGETS rf_cli LIBRARY DESTINATION ${private_dir} COMPONENT program)
   # scripts/setup.sh puts it there.
-  install(FILES ${PROJECT_BINARY_DIR}/share/roformer/dict.txt DESTINATION ${CMAKE_INSTALL_DATADIR}/roformer OPTIONAL)
+  install(FILES ${PROJECT_BINARY_DIR}/share/roformer/dict.txt DESTINATION ${CMAKE_INSTALL_DATADIR}/roformer
+    COMPONENT program OPTIONAL)
+  include(cmake/package.cmake)
 endif()

@@ -22,7 +22,7 @@ say() { printf '[setup] %s\n' "$*" >&2; }
 packages=(g++ cmake ninja-build ccache libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev
   libzstd-dev libboost1.81-dev libssl-dev unzip)
 [ -n "${ROFORMER_PYTHON:-}" ] || packages+=(python3-dev python3-venv)
-[ "$tests" = 0 ] || packages+=(libgtest-dev pkgconf python3-dev)
+[ "$tests" = 0 ] || packages+=(libgtest-dev pkgconf python3-dev chromium chromium-driver dpkg-dev file)
 
 install_packages() {
   command -v dpkg-query >/dev/null || {

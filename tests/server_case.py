@@ -4,11 +4,57 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from contextlib import contextmanager
 
+import pytest
+
 from cli_support import PROGRAM
+from engine_case import make_causal, make_oracle
+from sentence_model import WORDS, save_classifier, save_encoder, save_modules, save_tokenizer
+
+
+def save_models(root):
+    """A model of each kind; their folders by names that say which."""
+    folders = {name: root / name for name in ("dense", "masked", "late", "rerank", "classes", "sparse", "causal")}
+    for folder in folders.values():
+        folder.mkdir()
+    save_encoder(folders["dense"])
+    save_modules(folders["dense"], normalize=True, prompts={"query": "q "})
+    for name in ("masked", "sparse"):
+        make_oracle("Bert", "ForMaskedLM", vocab_size=len(WORDS)).save_pretrained(folders[name])
+        save_tokenizer(folders[name], do_lower_case=True, model_max_length=24)
+    pooling = ("1_SpladePooling", "sentence_transformers.sparse_encoder.models.SpladePooling")
+    save_modules(folders["sparse"], model_type="SparseEncoder", extra=[pooling])
+    drop_pooling(folders["sparse"])
+    (folders["sparse"] / pooling[0]).mkdir()
+    (folders["sparse"] / pooling[0] / "config.json").write_text('{"pooling_strategy": "max"}')
+    save_encoder(folders["late"])
+    save_modules(
+        folders["late"], normalize=True, model_type="MultiVectorEncoder", prompts={"query": "q ", "document": "d "}
+    )
+    drop_pooling(folders["late"])
+    save_classifier(folders["rerank"], 1)
+    save_classifier(folders["classes"], 3)
+    make_causal("Bert", folders["causal"])
+    save_tokenizer(folders["causal"], do_lower_case=True)
+    return folders
+
+
+def drop_pooling(folder):
+    entries = json.loads((folder / "modules.json").read_text())
+    del entries[1]
+    (folder / "modules.json").write_text(json.dumps(entries))
+
+
+def make_certificate(certificate, key):
+    if shutil.which("openssl") is None:
+        pytest.skip("NOT TESTED: openssl is not installed")
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    subprocess.run([*command, "-out", certificate, "-keyout", key], check=True, capture_output=True)
 
 
 class Server:
@@ -46,14 +92,16 @@ class Server:
 
 
 @contextmanager
-def serving(*arguments, threads=1):
-    """Starts the program on a free port; ends it with SIGTERM, and checks that it ends without an error."""
+def serving(*arguments, threads=1, before=(), environment=None, pass_fds=()):
+    """Starts the program on a free port; ends it with SIGTERM, and checks that it ends without an error.
+    before: a command that starts it."""
     where = [] if "--unix-socket" in arguments else ["--port", "0"]
     process = subprocess.Popen(
-        [PROGRAM, "serve", *map(str, arguments), *where],
+        [*before, PROGRAM, "serve", *map(str, arguments), *where],
         stderr=subprocess.PIPE,
         text=True,
-        env=dict(os.environ, OMP_NUM_THREADS=str(threads)),
+        env=dict(os.environ, OMP_NUM_THREADS=str(threads)) | (environment or {}),
+        pass_fds=pass_fds,
     )
     lines = []
     for line in process.stderr:

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <map>
-#include <thread>
 
 #include "command_line.h"
 #include "read_options.h"
 #include "rf/engine/names.h"
+#include "rf/io/processors.h"
 #include "rf/model/run_checkpoints.h"
 
 namespace rf::cli {
@@ -61,6 +61,7 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
   app.add_option("--task", options.task,
                  "Of a model with adapters for tasks: the one that is added, with its prompt where none is given")
       ->type_name("NAME");
+  add_adapter(app, options.adapter);
   add_precision(app, options.precision);
   app.add_option("--max-length", options.max_length,
                  "Most tokens of a text, with special tokens; default: the model's max_seq_length, else what its "
@@ -74,8 +75,7 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
 }
 
 engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common& common) {
-  const int threads =
-      common.threads > 0 ? common.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int threads = common.threads > 0 ? common.threads : io::available_processors();
   engine::EmbedderOptions options = arguments.options;
   options.threads = engine::tokenizing_threads(threads);
   options.warn = warn_user;

@@ -7,12 +7,14 @@
 #include <rf/io/files.h>
 #include <rf/io/nearest_name.h>
 #include <rf/io/printable.h>
+#include <rf/io/processors.h>
 #include <rf/io/warning.h>
 #include <rf/model/model_types.h>
 
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <new>
 #include <span>
@@ -192,7 +194,8 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const Common& common, co
     say(rf_last_error());
     return kBadInput;
   }
-  if (common.threads > 0) omp_set_num_threads(common.threads);
+  if (common.threads > 0 || std::getenv("OMP_NUM_THREADS") == nullptr)
+    omp_set_num_threads(common.threads > 0 ? common.threads : io::available_processors());
   return action();
 }
 

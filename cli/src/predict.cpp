@@ -21,6 +21,7 @@ std::function<int()> configure_predict(CLI::App& app, const Common&) {
   add_record_format(app, options->input.format, options->input.quotes, "jsonl, csv, tsv or text, one record per line");
   add_columns(app, options->columns);
   app.add_option("--max-length", options->max_length, "Tokens per row; default: the task's");
+  add_adapter(app, options->adapter);
   add_precision(app, options->precision);
   add_batch_tokens(app, options->batch_tokens);
   add_dictionary(app, options->load);

@@ -187,6 +187,11 @@ void add_precision(CLI::App& app, engine::Precision& precision) {
 
 std::string name_of(engine::Precision precision) { return name_in(kPrecisions, precision); }
 
+void add_adapter(CLI::App& app, std::string& adapter) {
+  app.add_option("--adapter", adapter, "Folder with an adapter of PEFT (LoRA), which is added to the model's weights")
+      ->type_name("DIR");
+}
+
 void add_batch_tokens(CLI::App& app, int64_t& batch_tokens) {
   add_default(app, "--batch-tokens", batch_tokens, "Tokens that are computed together; a longer row is computed alone");
 }

@@ -87,6 +87,7 @@ RF_CLI_API void check_dictionaries(const text::LoadOptions& options, const std::
 // --precision and --batch-tokens of commands that run the engine.
 void add_precision(CLI::App& app, engine::Precision& precision);
 std::string name_of(engine::Precision precision);
+void add_adapter(CLI::App& app, std::string& adapter);  // --adapter
 void add_batch_tokens(CLI::App& app, int64_t& batch_tokens);
 // --documents, for the commands to which it makes a difference.
 RF_CLI_API void add_document_rule(CLI::App& app, data::ReadOptions& options);

@@ -67,6 +67,7 @@ Score late_interaction(const RerankOptions& options, const Common& common) {
   EmbedderArguments arguments{.model_dir = options.model.model_dir, .options = {}};
   arguments.options.vectors = engine::VectorKind::kTokens;
   arguments.options.role = engine::TextRole::kDocument;
+  arguments.options.adapter = options.model.adapter;
   arguments.options.precision = options.model.precision;
   arguments.options.token_budget = options.model.batch_tokens;
   arguments.options.max_length = options.model.max_length.value_or(0);
@@ -210,6 +211,7 @@ std::function<int()> configure_rerank(CLI::App& app, const Common& common) {
   add_prompt(app, model, "Text before the query");
   app.add_option("--max-length", model.max_length,
                  "Tokens of query and record together; default: what tokenizer and positions allow");
+  add_adapter(app, model.adapter);
   add_precision(app, model.precision);
   add_batch_tokens(app, model.batch_tokens);
   add_dictionary(app, model.load);

@@ -1,6 +1,7 @@
 // roformer serve: models over HTTP.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 
@@ -42,8 +43,18 @@ std::function<int()> configure_serve(CLI::App& app, const Common& common) {
   certificate->needs(key);
   app.add_option("--cors-origin", options->origins, "Origins whose pages may call, or *");
   add_default(app, "--max-body", options->max_body_bytes, "Bytes of a request's body")->check(integer_within(1));
+  add_default(app, "--max-connections", options->max_connections,
+              "Open connections; of more, the one that waits longest for a request is closed")
+      ->check(integer_within(1));
+  app.add_option_function<int64_t>(
+         "--receive-seconds", [options](int64_t seconds) { options->receive = std::chrono::seconds(seconds); },
+         "Seconds for sending a request, and for reading a reply [30]")
+      ->check(integer_within(1));
   add_default(app, "--max-queued-tokens", options->max_queued_tokens,
               "Tokens of all unfinished requests; more get status 429")
+      ->check(integer_within(1));
+  add_default(app, "--max-memory", options->max_memory_bytes,
+              "Bytes of the bodies and results of all unfinished requests; more get status 429")
       ->check(integer_within(1));
   app.add_option("--batch-tokens", options->token_budget,
                  "Tokens that are computed together; default: as many as take 10 ms")

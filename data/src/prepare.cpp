@@ -15,12 +15,12 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "manifest.h"
 #include "rf/data/read_progress.h"
 #include "rf/io/error.h"
+#include "rf/io/processors.h"
 #include "rf/text/segmenter.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/word_boundaries.h"
@@ -293,7 +293,7 @@ void tokenize_sources(const PrepareOptions& options, const text::Tokenizer& toke
   int64_t bytes = 0;
   for (const Source& source : sources) bytes += source.reader.total_bytes();
   ReadProgress line(progress, "tokenizing", bytes);
-  const int threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
+  const int threads = options.threads > 0 ? options.threads : io::available_processors();
   for (Source& source : sources) {
     SplitWriter& split = splits.find(source.split)->second;
     Take take = [&](auto& tokens, auto end) { split.add(tokens, end); };

@@ -46,15 +46,19 @@ const io::TensorView& tensor_of(const CheckpointFiles& files, const std::string&
 
 // The part of a task.
 std::vector<float> part_of(const io::TensorView& view, int64_t task) {
-  std::vector<float> values(static_cast<size_t>(view.shape[1] * view.shape[2]));
-  const auto count = std::ssize(values);
-  read_elements(view, task * count, count, values.data());
+  const int64_t count = view.shape[1] * view.shape[2];
+  return adapter_values(view, task * count, count);
+}
+
+}  // namespace
+
+std::vector<float> adapter_values(const io::TensorView& view, int64_t begin, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  read_elements(view, begin, count, values.data());
   const auto bad = std::ranges::find_if(values, [](float x) { return !std::isfinite(x); });
   if (bad != values.end()) fail(kAdaptersWhere, "adapters must be finite, got {} in {}", *bad, view.name);
   return values;
 }
-
-}  // namespace
 
 void LowRank::add_row(int64_t row, float* to) const {
   const auto columns = std::ssize(right) / rank;
@@ -64,44 +68,48 @@ void LowRank::add_row(int64_t row, float* to) const {
   }
 }
 
-Adapters::Adapters(const CheckpointFiles& files, const ModelConfig& config, const std::string& task) {
-  const int64_t number = task_number(config, task);
-  for (NamedShape& each : files.shapes()) {
+Adapters::Adapters(std::shared_ptr<const CheckpointFiles> files, const ModelConfig& config, Head head,
+                   const AdapterChoice& choice)
+    : files_(std::move(files)) {
+  const int64_t number = task_number(config, choice.task);
+  for (NamedShape& each : files_->shapes()) {
     if (is_added_name(each.name)) continue;
     const bool low_rank = each.name.ends_with(kDown) || each.name.ends_with(kUp);
     if (!config.adapters || !(low_rank || each.name.ends_with(kOriginal))) {
       shapes_.push_back(std::move(each));
     } else if (!low_rank) {
-      add(files, config, each.name, number);
-    } else if (!files.tensors().contains(each.name.substr(0, each.name.find(".0.lora_")) + ".original")) {
+      add(config, each.name, number);
+    } else if (!files_->tensors().contains(each.name.substr(0, each.name.find(".0.lora_")) + ".original")) {
       fail(kAdaptersWhere, "adapters must have the matrix that they change, got {} alone", io::printable(each.name));
     }
   }
   if (number >= 0 && changes_.empty())
-    fail(kAdaptersWhere, "the file must have the adapters of {}, got none", io::printable(task));
+    fail(kAdaptersWhere, "the file must have the adapters of {}, got none", io::printable(choice.task));
+  if (!choice.folder.empty()) add_folder(config, head, choice.folder);
 }
 
-void Adapters::add(const CheckpointFiles& files, const ModelConfig& config, const std::string& matrix, int64_t task) {
+void Adapters::add(const ModelConfig& config, const std::string& matrix, int64_t task) {
   const std::string module = matrix.substr(0, matrix.size() - kOriginal.size()), name = module + ".weight";
-  const std::vector<int64_t>& shape = files.at(matrix).shape;
+  const io::TensorView& original = files_->at(matrix);
+  const std::vector<int64_t>& shape = original.shape;
   shapes_.push_back({name, shape});
-  in_file_.emplace(name, matrix);
+  views_.emplace(name, &original);
   if (shape.size() != 2) return;  // which is refused as another shape
   const AdapterSpec& spec = *config.adapters;
   const auto tasks = std::ssize(spec.tasks);
   const std::vector<int64_t> left = {tasks, shape[0], spec.rank}, right = {tasks, spec.rank, shape[1]};
   const bool of_rows = name.find("embeddings.") != std::string::npos;
-  const io::TensorView& down = tensor_of(files, module + kDown, of_rows ? left : right);
-  const io::TensorView& up = tensor_of(files, module + kUp, of_rows ? right : left);
+  const io::TensorView& down = tensor_of(*files_, module + kDown, of_rows ? left : right);
+  const io::TensorView& up = tensor_of(*files_, module + kUp, of_rows ? right : left);
   if (task < 0) return;
   LowRank& change = changes_[name];
   change = {.rank = spec.rank, .left = part_of(of_rows ? down : up, task), .right = part_of(of_rows ? up : down, task)};
   for (float& each : change.left) each = static_cast<float>(each * spec.scale);
 }
 
-std::string Adapters::in_file(const std::string& name) const {
-  const auto found = in_file_.find(name);
-  return found == in_file_.end() ? name : found->second;
+const io::TensorView& Adapters::at(const std::string& name) const {
+  const auto found = views_.find(name);
+  return found == views_.end() ? files_->at(name) : *found->second;
 }
 
 const LowRank* Adapters::change_of(const std::string& name) const {

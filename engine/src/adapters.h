@@ -1,10 +1,15 @@
-// Adapters of a checkpoint (rf/model/config.h), as torch's parametrizations store them: "<module>.parametrizations.
-// weight.original" [rows, columns], and "<module>.parametrizations.weight.0.lora_A" and ".lora_B" with a part for each
-// task, [tasks, rank, columns] and [tasks, rows, rank], of embeddings [tasks, rows, rank] and [tasks, rank, columns].
+// Adapters in two forms. Those of a checkpoint (rf/model/config.h), as torch's parametrizations store them:
+// "<module>.parametrizations. weight.original" [rows, columns], and "<module>.parametrizations.weight.0.lora_A" and
+// ".lora_B" with a part for each task, [tasks, rank, columns] and [tasks, rows, rank], of embeddings [tasks, rows,
+// rank] and [tasks, rank, columns]. And one that PEFT saved in a folder, adapter_config.json and
+// adapter_model.safetensors: the same two factors under "base_model.model.<module>", and tensors in place of the
+// model's (modules_to_save, biases).
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,26 +26,42 @@ struct LowRank {
   void add_row(int64_t row, float* to) const;
 };
 
-// A file with such tensors.
+inline constexpr const char *kAdapterConfigFile = "adapter_config.json",
+                            *kAdapterWeightsFile = "adapter_model.safetensors";
+
+struct AdapterChoice {
+  std::string task;    // "": the matrices as they were trained before
+  std::string folder;  // of PEFT; "": none
+};
+
+// The tensors of a model with its adapters.
 class Adapters {
  public:
-  // task: "" for the matrices as they were trained before. Throws Error for a task that the model does not have, and
-  // for adapters that are missing or have other shapes.
-  Adapters(const CheckpointFiles& files, const ModelConfig& config, const std::string& task);
+  // Throws Error for a task that the model does not have, for adapters that are missing or have other shapes, and for
+  // a folder whose adapter is not plain LoRA for this model. head: that is loaded.
+  Adapters(std::shared_ptr<const CheckpointFiles> files, const ModelConfig& config, Head head,
+           const AdapterChoice& choice);
 
+  const CheckpointFiles& files() const { return *files_; }
   // The tensors of the file with those names that they would have without adapters.
   const std::vector<NamedShape>& shapes() const { return shapes_; }
-  // The file's name of such a tensor.
-  std::string in_file(const std::string& name) const;
-  // What the task adds to it; nullptr: nothing.
+  const io::TensorView& at(const std::string& name) const;
+  // What the adapter adds to it; nullptr: nothing.
   const LowRank* change_of(const std::string& name) const;
 
  private:
-  void add(const CheckpointFiles& files, const ModelConfig& config, const std::string& matrix, int64_t task);
+  void add(const ModelConfig& config, const std::string& matrix, int64_t task);
+  struct Folder;
+  void add_folder(const ModelConfig& config, Head head, const std::string& folder);
 
+  std::shared_ptr<const CheckpointFiles> files_;
+  std::optional<io::SafetensorsFile> saved_;  // the folder's
   std::vector<NamedShape> shapes_;
-  std::map<std::string, std::string> in_file_;
+  std::map<std::string, const io::TensorView*> views_;  // of those names that the file has not, or that are replaced
   std::map<std::string, LowRank> changes_;
 };
+
+// The elements from `begin` on of an adapter's tensor. Throws Error unless they are finite.
+std::vector<float> adapter_values(const io::TensorView& view, int64_t begin, int64_t count);
 
 }  // namespace rf::engine

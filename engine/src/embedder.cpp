@@ -87,8 +87,13 @@ void check_masked_lm(const std::string& dir) {
 }
 
 // nullopt for a body without a transformer.
-std::optional<Model> load_model(const SentenceModules& modules, const EmbedderOptions& options) {
-  if (modules.body != SentenceModules::Body::kTransformer) return std::nullopt;
+std::optional<Model> load_model(SentenceModules& modules, const EmbedderOptions& options) {
+  const std::string& adapter = options.adapter;
+  if (modules.body != SentenceModules::Body::kTransformer) {
+    if (!adapter.empty())
+      fail<ArgumentError>(kEmbedderWhere, "adapter must be absent without a transformer, got {}", adapter);
+    return std::nullopt;
+  }
   const bool is_sparse = options.vectors == VectorKind::kSparse && modules.sparse == SentenceModules::Sparse::kLogits;
   if (is_sparse) check_masked_lm(modules.encoder_dir);
   using ModelHead = ModelOptions::Head;
@@ -98,7 +103,8 @@ std::optional<Model> load_model(const SentenceModules& modules, const EmbedderOp
                                                 .head = is_sparse ? ModelHead::kMaskedLm : ModelHead::kBare,
                                                 .layer_weights = modules.layer_weights,
                                                 .warn = options.warn,
-                                                .task = options.task});
+                                                .task = options.task,
+                                                .adapter = adapter});
 }
 
 // The prompt of a role is the first of these names, or none: the default is that of texts without a role.
@@ -125,6 +131,9 @@ struct Embedder::Impl {
     if (model && model->info().prefix_lm && !has_modules && options.vectors == VectorKind::kDense)
       modules.poolings = {Pooling::kPooler};  // what its training compares
     set_task(model_dir, options);
+    for (const char* file : {kAdapterConfigFile, kAdapterWeightsFile}) {
+      if (!options.adapter.empty()) modules.files.push_back(fmt::format("{}/{}", options.adapter, file));
+    }
     info.vectors = options.vectors;
     info.role = options.role;
     set_steps(options);

@@ -283,11 +283,13 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   const ModelConfig config = gguf     ? read_decoder_config(*gguf, *file)
                              : masked ? load_config(path)
                                       : load_any_config(path);
-  if (gguf && !options.task.empty())
-    fail<ArgumentError>("model", "task must be absent for a GGUF file, got {}", options.task);
+  for (const auto& [what, value] : {std::pair{"task", options.task}, {"adapter", options.adapter}}) {
+    if (gguf && !value.empty()) fail<ArgumentError>("model", "{} must be absent for a GGUF file, got {}", what, value);
+  }
   if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
   const Head head = wanted_head(config, options.head);
-  const Weights weights = gguf ? Weights(file, config, head) : Weights(path, config, head, options.warn, options.task);
+  const Weights weights =
+      gguf ? Weights(file, config, head) : Weights(path, config, head, options.warn, {options.task, options.adapter});
   for (const std::string& problem : config.problems) {
     if (options.warn) options.warn(problem);
   }

@@ -46,14 +46,6 @@ struct TokenRules {
   std::vector<std::string> markers;  // prompts that begin with a token, which the tokenizer must not split
 };
 
-// Ward clustering of a text's vectors by their cosines, whose groups become their means (HierarchicalTokenPooling).
-struct TokenPooling {
-  double factor = 1;             // vectors for one that is left
-  int64_t protected_tokens = 1;  // the first ones, which stay
-  bool normalizes = false;
-  bool pools_queries = false, pools_documents = true;
-};
-
 struct SentenceModules {
   std::string encoder_dir;  // config.json, weights, and the tokenizer's files
   bool is_routed = false;   // roles have modules of their own

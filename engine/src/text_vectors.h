@@ -14,9 +14,6 @@ void spread_rows(std::span<const int64_t> offsets, int64_t count, int64_t column
 // Vectors of texts without a transformer: means of rows, or the weights of the tokens that occur.
 void look_up(const SentenceModules& modules, const Tokens& tokens, float* out);
 
-// What a text's vectors of tokens become, [n, dimensions].
-void pool_tokens(const TokenPooling& pooling, int64_t dimensions, std::vector<float>& vectors);
-
 // The largest weight of each token that occurs, without those of `left_out`. weights: `stride` apart.
 SparseVector sparse_of_tokens(std::span<const int32_t> ids, const float* weights, int64_t stride,
                               std::span<const int32_t> left_out, int64_t max_active);

@@ -127,9 +127,10 @@ void MappedRows::add_row(int64_t row, float* to) const {
 }
 
 Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head head,
-                 const std::function<void(const std::string&)>& warn, const std::string& task)
-    : files_(std::make_shared<CheckpointFiles>(model_dir, kWeightsWhere)) {
-  const auto adapters = std::make_shared<const Adapters>(*files_, config, task);
+                 const std::function<void(const std::string&)>& warn, const AdapterChoice& adapter) {
+  const auto adapters = std::make_shared<const Adapters>(
+      std::make_shared<const CheckpointFiles>(model_dir, kWeightsWhere), config, head, adapter);
+  files_ = {adapters, &adapters->files()};
   const std::vector<NamedShape>& shapes = adapters->shapes();
   std::vector<WeightSpec> specs = weight_specs(config, head);
   if (head == Head::kNone) {
@@ -143,7 +144,7 @@ Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head h
     if (warn) warn(warning);
   }
   for (const auto& [name, in_file] : match.names) {
-    add(name, files_->at(adapters->in_file(in_file)));
+    add(name, adapters->at(in_file));
     if (const LowRank* change = adapters->change_of(in_file); change != nullptr)
       tensors_.at(name).change = std::shared_ptr<const LowRank>(adapters, change);
   }

@@ -75,9 +75,8 @@ class Weights {
   // Of a directory. Throws Error for missing and unexpected tensors, and wrong shapes. A bare encoder (Head::kNone) of
   // the family bert may lack its pooler. Of the tied tensors (rf/model/checkpoint_files.h) has() is true for what the
   // file has of its own.
-  // task: one of the config's adapters, whose changes are added; "": none.
   Weights(const std::string& model_dir, const ModelConfig& config, Head head,
-          const std::function<void(const std::string&)>& warn, const std::string& task = "");
+          const std::function<void(const std::string&)>& warn, const AdapterChoice& adapter = {});
   // A side of an encoder-decoder, whose tensors translation_tensors() has checked.
   Weights(std::shared_ptr<const CheckpointFiles> files, const ModelConfig& config, TranslationSide side);
   // Of a GGUF file.
@@ -105,7 +104,7 @@ class Weights {
     std::vector<int64_t> shape;
     const io::TensorView* view = nullptr;       // one of them
     const io::GgufTensor* quantised = nullptr;  // of gguf_
-    std::shared_ptr<const LowRank> change{};    // of a task
+    std::shared_ptr<const LowRank> change{};    // of an adapter
   };
   const Tensor& at(const std::string& name) const;
   void add(const std::string& name, const io::TensorView& view);

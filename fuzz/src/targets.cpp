@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "http_front.h"
 #include "pair_template.h"
 #include "rf/data/reader.h"
 #include "rf/data/records.h"
@@ -315,6 +316,16 @@ void input_files(std::string_view bytes) {
   directory.put(name, "");
 }
 
+// What a client sends to roformer serve: it gets replies, but no internal error.
+void http_front(std::string_view bytes) {
+  static const MemoryDirectory directory;
+  static const bool made = (put_encoder(directory, "BertForMaskedLM"), true);
+  check(made);
+  const std::string replies = served(directory.path(), bytes);
+  check(replies.empty() || replies.starts_with("HTTP/1."));
+  check(replies.find("HTTP/1.1 500") == std::string::npos);
+}
+
 template <void (*target)(std::string_view)>
 void run(std::string_view bytes) {
   may_refuse(target, bytes);
@@ -331,6 +342,7 @@ constexpr Target kTargets[] = {
     {"sentence_modules", run<sentence_modules>},
     {"cross_encoder", run<cross_encoder>},
     {"pair_template", run<pair_template>},
+    {"http_front", run<http_front>},
     {"charsmap", run<normalizer_step<text::NormalizerStep::Kind::kPrecompiled>>},
     {"expression", run<normalizer_step<text::NormalizerStep::Kind::kReplaceExpression>>},
 };

@@ -289,7 +289,7 @@ bool has_file(const std::string& path) {
 
 const char* found_without_model(const std::string& folder) {
   return has_file(folder + "/adapter_config.json")
-             ? "an adapter of PEFT (adapter_config.json; merge it with its model and save that)"
+             ? "an adapter of PEFT (adapter_config.json; give its model, and this folder by --adapter)"
              : "none";
 }
 

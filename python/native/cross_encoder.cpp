@@ -30,6 +30,7 @@ class CrossEncoder {
     wanted.precision = named(engine::kPrecisionNames, given.at("precision").get<std::string>());
     wanted.batch_tokens = given.at("token_budget").get<int64_t>();
     wanted.prompt = "";  // calls have one
+    wanted.adapter = given.value("adapter", "");
     if (given.contains("max_length")) wanted.max_length = given.at("max_length").get<int64_t>();
     if (given.contains("activation")) wanted.activation = tasks::score_activation(given.at("activation"));
     model_ = std::make_unique<tasks::CrossEncoder>(wanted);

@@ -20,6 +20,7 @@
 #include "rf/engine/schedule.h"
 #include "rf/io/files.h"
 #include "rf/io/finite.h"
+#include "rf/io/printable.h"
 #include "rf/io/warning.h"
 #include "rf/model/config.h"
 #include "rf/model/foreign_models.h"
@@ -64,7 +65,8 @@ engine::EmbedderOptions embedding_options(const json& given) {
   if (given.contains("role")) options.role = named(engine::kRoleNames, given.at("role").get<std::string>());
   if (given.contains("prompt")) options.prompt = given.at("prompt").get<std::string>();
   if (given.contains("prompt_name")) options.prompt_name = given.at("prompt_name").get<std::string>();
-  read(given, "adapter", options.task);
+  if (const std::string adapter = given.value("adapter", ""); !adapter.empty())
+    (io::has_file(adapter + "/adapter_config.json") ? options.adapter : options.task) = adapter;
   if (given.value("long_texts", "truncate") == "refuse") options.long_texts = engine::LongTexts::kRefuse;
   return options;
 }
@@ -345,13 +347,21 @@ class Engine {
       return engine::Embedder(model_dir_, options);
     });
   }
+  void refuse_adapter(const char* task) const {
+    const std::string& adapter = embedding_.adapter.empty() ? embedding_.task : embedding_.adapter;
+    if (!adapter.empty())
+      fail<ArgumentError>("engine", "an adapter goes with embed and predict, got {} for {}", io::printable(adapter),
+                          task);
+  }
   const tasks::MaskFiller& mask_filler() {
+    refuse_adapter("fill-mask");
     return opened(mask_filler_, [&] {
       return tasks::MaskFiller(
           model_dir_, {.precision = embedding_.precision, .token_budget = embedding_.token_budget, .note = note()});
     });
   }
   const tasks::Continuer& continuer() {
+    refuse_adapter("generate");
     return opened(continuer_,
                   [&] { return tasks::Continuer(model_dir_, {.precision = embedding_.precision, .note = note()}); });
   }
@@ -359,6 +369,7 @@ class Engine {
     return opened(predictor_, [&] {
       tasks::PredictOptions options;
       options.model_dir = model_dir_;
+      options.adapter = embedding_.adapter;
       options.precision = embedding_.precision;
       options.batch_tokens = embedding_.token_budget;
       options.note = note();
@@ -382,9 +393,24 @@ class Engine {
   std::unique_ptr<tasks::Predictor> predictor_;
 };
 
+// Of the vectors of a text.
+nb::object pool_tokens(const nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>& rows, double factor,
+                       int64_t protected_tokens, bool normalizes) {
+  const auto width = static_cast<int64_t>(rows.shape(1));
+  std::vector<float> vectors(rows.data(), rows.data() + rows.size());
+  if (width > 0) {
+    engine::pool_tokens({.factor = factor, .protected_tokens = protected_tokens, .normalizes = normalizes}, width,
+                        vectors);
+  }
+  const size_t left = width > 0 ? vectors.size() / rows.shape(1) : rows.shape(0);
+  return array_of(std::move(vectors), {left, rows.shape(1)});
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
+  module.def("pool_tokens", &pool_tokens, nb::arg("rows"), nb::arg("factor"), nb::arg("protected_tokens"),
+             nb::arg("normalizes"));
   nb::class_<Stream>(module, "Stream").def("next", &Stream::next).def("result", &Stream::result);
   nb::class_<Engine>(module, "Engine")
       .def(nb::init<const std::string&, const std::string&>(), nb::arg("model_dir"), nb::arg("options"))

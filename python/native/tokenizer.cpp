@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <thread>
 
 #include "bindings.h"
+#include "rf/io/processors.h"
 #include "rf/io/warning.h"
 #include "rf/text/batch.h"
 
@@ -55,8 +55,7 @@ int threads_for(std::span<const text::TextPair> samples) {
   constexpr size_t kBytesPerThread = 65536;
   size_t bytes = 0;
   for (const text::TextPair& each : samples) bytes += each.first.size() + each.second.value_or("").size();
-  const size_t all = std::max(1u, std::thread::hardware_concurrency());
-  return static_cast<int>(std::clamp(bytes / kBytesPerThread, size_t{1}, all));
+  return static_cast<int>(std::clamp(bytes / kBytesPerThread, size_t{1}, size_t(io::available_processors())));
 }
 
 text::Truncation truncation_of(const std::string& name) {

@@ -36,6 +36,7 @@ class CrossEncoder:
         precision: of weights and computation.
         threads: that compute. Default: as many as OpenMP uses.
         token_budget: tokens per computation; results do not depend on it.
+        adapter: a folder with an adapter of PEFT (LoRA), which is added to the weights.
 
     Raises:
         FileNotFoundError, RuntimeError, ValueError, TypeError: as for :class:`Engine`.
@@ -53,11 +54,14 @@ class CrossEncoder:
         precision: Literal["float32", "bfloat16", "int8"] = "float32",
         threads: int | None = None,
         token_budget: int = 4096,
+        adapter: str | os.PathLike | None = None,
     ):
         _checks.cpu(_WHERE, device)
         options = _checks.engine_options(_WHERE, precision, token_budget, threads)
         if max_length is not None:
             options["max_length"] = _checks.integer(_WHERE, "max_length", max_length, 1)
+        if adapter is not None:
+            options["adapter"] = _checks.text(_WHERE, "adapter", os.fspath(adapter))
         if activation_fn is not None:
             options["activation"] = _checks.choice(_WHERE, "activation_fn", _name_of(activation_fn), ACTIVATIONS)
         self._model_dir = _checks.model(_WHERE, model_name_or_path)

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -44,8 +45,8 @@ class Engine:
         prompt_name: one of the directory's prompts.
         role: what texts are, ``"query"`` or ``"document"``: gives them the prompt of that name, and the modules and
             lengths that the model has for it.
-        adapter: the task whose adapter is added to the weights, of a model that has some (jina-embeddings-v3), with its
-            prompt where none is given.
+        adapter: a folder with an adapter of PEFT (LoRA), which is added to the weights; or the task of a model that has
+            adapters (jina-embeddings-v3), with its prompt where none is given.
 
     Raises:
         FileNotFoundError: the directory or a file that it must have does not exist.
@@ -69,7 +70,7 @@ class Engine:
         prompt: str | None = None,
         prompt_name: str | None = None,
         role: Literal["query", "document"] | None = None,
-        adapter: str | None = None,
+        adapter: str | os.PathLike | None = None,
     ):
         where = "engine"
         options = _checks.engine_options(where, precision, token_budget, threads)
@@ -78,7 +79,9 @@ class Engine:
         options["long_texts"] = _checks.choice(where, "long_texts", long_texts, ("truncate", "refuse"))
         if task is not None:
             options["task"] = _checks.choice(where, "task", task, TASKS)
-        if adapter is not None:
+        if adapter is not None and (Path(adapter) / "adapter_config.json").is_file():
+            adapter = os.fspath(adapter)
+        elif adapter is not None:
             options["task"] = _checks.choice(where, "task with an adapter", task or "embed", ("embed",))
         if pooling is not None:
             names = [pooling] if isinstance(pooling, str) else list(pooling)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from . import _checks
+from . import _checks, _native
 from ._similarity import documents_to_rank, ranked, unit
 from ._text_encoder import VectorEncoder
 
@@ -69,6 +69,7 @@ class MultiVectorEncoder(VectorEncoder):
         normalize_embeddings: bool = False,
         *,
         task: Literal["query", "document"] | None = None,
+        token_pooling: Any = None,
     ) -> Any:
         """The vectors of the tokens of sentences.
 
@@ -84,18 +85,24 @@ class MultiVectorEncoder(VectorEncoder):
             normalize_embeddings: whether each vector has length 1, whatever the model says.
             task: ``"query"`` or ``"document"``: the lengths, the added tokens and the masks of those.
                 ``encode_query`` and ``encode_document`` also take the prompt of that name.
+            token_pooling: merges similar vectors of documents: a factor, as 2 for half as many vectors, or a
+                ``HierarchicalTokenPooling`` of sentence-transformers. A factor keeps the first vector, and results
+                have length 1, as the defaults of that class say.
 
         Returns:
             A list of float32 ``[tokens, dimension]``, one for each sentence; for one string the array alone.
         """
         options = (prompt_name, prompt, batch_size, show_progress_bar, device, task)
         role = task or "none"
+        pool = _pooling(token_pooling, role)
         parts, is_one = self._encoded(
             sentences, *options, lambda engine, texts, text: engine.vectors(texts, text, role)
         )
         arrays: list[Any] = token_vectors(parts)
         if normalize_embeddings:
             arrays = [unit(array) for array in arrays]
+        if pool is not None:
+            arrays = [_native.load().pool_tokens(np.ascontiguousarray(array), *pool) for array in arrays]
         if convert_to_tensor or not convert_to_numpy:
             import torch
 
@@ -150,6 +157,20 @@ class MultiVectorEncoder(VectorEncoder):
     def get_embedding_dimension(self) -> int:
         """Elements of a token's vector."""
         return self._info["dimensions"]
+
+
+def _pooling(given: Any, role: str) -> tuple[float, int, bool] | None:
+    """The factor, the number of protected vectors, and whether results have length 1; None: nothing is merged."""
+    if given is None:
+        return None
+    kept, normalizes, tasks = 1, True, ["document"]
+    if type(given).__name__ == "HierarchicalTokenPooling":
+        kept, normalizes, tasks = given.num_protected_tokens, given.normalize_embeddings, given.tasks
+        given = given.pool_factor
+    factor = _checks.number(_WHERE, "token_pooling", given)
+    if factor < 1:
+        raise ValueError(f"[{_WHERE}] token_pooling must be at least 1, got {factor}")
+    return (factor, kept, normalizes) if role.replace("none", "document") in tasks else None
 
 
 def token_vectors(parts: list[tuple]) -> list[np.ndarray]:

@@ -14,6 +14,7 @@
 #include <boost/beast/version.hpp>
 #include <cerrno>
 #include <chrono>
+#include <map>
 #include <type_traits>
 
 #include "rf/io/json_field.h"
@@ -26,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 using Parser = http::request_parser<http::string_body>;
 
 constexpr uint32_t kMostHeaderBytes = 16 * 1024;
+// A body, its JSON, texts and tokens: short texts and numbers take much more memory than their bytes.
+constexpr int64_t kMemoryPerByte = 64;
 
 // Ends when the client has closed the connection.
 asio::awaitable<void> until_closed(Stream::socket_type& client) {
@@ -55,6 +58,11 @@ std::optional<Reply> refusal_of(const boost::system::error_code& error, const Se
   const auto refuse = [](http::status status, const std::string& message) {
     return Reply{.status = status, .body = error_body(Dialect::kOpenAi, status, message)};
   };
+  if (error == boost::system::errc::not_enough_memory) {
+    Reply reply = refuse(http::status::too_many_requests, service.memory.rule());
+    reply.retry_after = 1;
+    return reply;
+  }
   if (error == http::error::end_of_stream || error == boost::asio::error::eof ||
       error == boost::beast::error::timeout || error == http::error::partial_message ||
       error.category() != make_error_code(http::error::bad_line_ending).category())
@@ -77,7 +85,8 @@ class Connection {
   // Until the client leaves; while the server stops, until no request has arrived.
   asio::awaitable<void> run() {
     boost::system::error_code ignored;
-    if constexpr (std::is_same_v<Layer, TlsStream>) {
+    if constexpr (kIsTls) {
+      const Waiting waiting(*this, false);
       socket().expires_after(service_.options.receive);
       co_await stream_.async_handshake(asio::ssl::stream_base::server,
                                        asio::redirect_error(asio::use_awaitable, ignored));
@@ -85,61 +94,107 @@ class Connection {
     }
     while (co_await serve_one()) {
     }
+    if (!lingers_ || service_.is_draining) {
+      socket().socket().shutdown(asio::socket_base::shutdown_send, ignored);
+      co_return;
+    }
+    const Waiting waiting(*this, true);
+    socket().expires_after(service_.options.receive);
+    if constexpr (kIsTls) co_await stream_.async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
     socket().socket().shutdown(asio::socket_base::shutdown_send, ignored);
+    // A client that still sends would not read the reply if the connection were closed at once.
+    for (buffer_.clear(); !ignored; buffer_.clear())
+      co_await socket().async_read_some(buffer_.prepare(kMostHeaderBytes),
+                                        asio::redirect_error(asio::use_awaitable, ignored));
   }
 
  private:
+  static constexpr bool kIsTls = std::is_same_v<Layer, TlsStream>;
+  static constexpr size_t kRead = 4096;
+
+  // While it lives, the server may end the connection to make room for others.
+  class Waiting {
+   public:
+    Waiting(Connection& connection, bool is_idle)
+        : all_(connection.service_.waiting), number_(connection.service_.next_waiting++) {
+      all_[number_] = {.end = [&connection] { connection.socket().cancel(); }, .is_idle = is_idle};
+    }
+    ~Waiting() { all_.erase(number_); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    std::map<uint64_t, Service::Waiting>& all_;
+    const uint64_t number_;
+  };
+
   Stream& socket() { return boost::beast::get_lowest_layer(stream_); }
 
   // False: the connection must end.
   asio::awaitable<bool> serve_one() {
+    lingers_ = false;
     Parser parser;
     parser.header_limit(kMostHeaderBytes);
     parser.body_limit(static_cast<uint64_t>(service_.options.max_body_bytes));
-    if (const auto error = co_await receive(parser)) {
+    Memory::Share held(service_.memory);
+    std::optional<Reply> early;
+    if (const auto error = co_await receive(parser, held, early)) {
       std::optional<Reply> reply = refusal_of(error, service_);
       if (reply) co_await send(std::move(*reply), parser.get(), false);
+      lingers_ = reply.has_value();
       co_return false;
     }
+    const bool is_whole = parser.is_done();
     const HttpRequest request = parser.release();
     const Clock::time_point start = Clock::now();
     const Counted counted(service_.metrics.active);
-    std::optional<Reply> reply = co_await reply_to(request);
+    std::optional<Reply> reply = std::move(early);
+    if (!reply) reply = co_await reply_to(request);
     const int64_t tokens = reply ? reply->tokens : 0;
     const int status = reply ? static_cast<int>(reply->status) : kClientLeft;
     bool stays = reply.has_value();
-    if (reply) stays = co_await send(std::move(*reply), request, request.keep_alive());
+    if (reply) static_cast<void>(held.fits_after(std::ssize(reply->body)));
+    const bool may_stay = request.keep_alive() && is_whole && reply && !reply->closes;
+    if (reply) stays = co_await send(std::move(*reply), request, may_stay);
+    lingers_ = reply.has_value();
     note(request, status, std::chrono::duration<double>(Clock::now() - start).count(), tokens);
     co_return stays;
   }
 
-  asio::awaitable<boost::system::error_code> receive(Parser& parser) {
+  // early: the reply to a header, whose body is not read.
+  asio::awaitable<boost::system::error_code> receive(Parser& parser, Memory::Share& held, std::optional<Reply>& early) {
     boost::system::error_code error;
     auto token = asio::redirect_error(asio::use_awaitable, error);
     // The first byte may take long; what follows may not.
     if (buffer_.size() == 0 && !co_await request_begins()) co_return asio::error::eof;
+    const Waiting waiting(*this, false);
     socket().expires_after(service_.options.receive);
     co_await http::async_read_header(stream_, buffer_, parser, token);
     if (error) co_return error;
-    if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+    early = service_.reply_to_header(parser.get());
+    if (early) co_return error;
+    if (parser.get().version() >= 11 && boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
       http::response<http::empty_body> go_on(http::status::continue_, parser.get().version());
       co_await http::async_write(stream_, go_on, token);
       if (error) co_return error;
     }
-    co_await http::async_read(stream_, buffer_, parser, token);
+    while (!error && !parser.is_done()) {
+      const size_t before = parser.get().body().size();
+      co_await http::async_read_some(stream_, buffer_, parser, token);
+      if (!held.fits_after(kMemoryPerByte * static_cast<int64_t>(parser.get().body().size() - before)))
+        co_return make_error_code(boost::system::errc::not_enough_memory);
+    }
     co_return error;
   }
 
   // Reads the first bytes of a request. False: none came within the time, or the server stops.
   asio::awaitable<bool> request_begins() {
-    constexpr size_t kRead = 4096;
     boost::system::error_code error = asio::error::operation_aborted;
     auto token = asio::redirect_error(asio::use_awaitable, error);
     if (!service_.is_draining) {
       socket().expires_after(service_.options.idle);
-      service_.end_idle[this] = [this] { socket().cancel(); };
+      const Waiting waiting(*this, true);
       buffer_.commit(co_await stream_.async_read_some(buffer_.prepare(kRead), token));
-      service_.end_idle.erase(this);
     }
     char byte = 0;
     const bool has_arrived = ::recv(socket().socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
@@ -168,9 +223,10 @@ class Connection {
     response.version(request.version());
     response.keep_alive(keep_alive);
     response.set(http::field::server, "roformer");
-    response.set(http::field::content_type, reply.type);
+    if (!reply.type.empty()) response.set(http::field::content_type, reply.type);
     if (reply.retry_after > 0) response.set(http::field::retry_after, std::to_string(reply.retry_after));
-    if (!reply.allow.empty()) response.set(http::field::allow, reply.allow);
+    response.set("X-Content-Type-Options", "nosniff");
+    for (const auto& [name, value] : reply.fields) response.set(name, value);
     if (const auto trace = request.find("traceparent"); trace != request.end())
       response.set("traceparent", trace->value());
     const std::string_view origin = request[http::field::origin];
@@ -179,6 +235,11 @@ class Connection {
         (std::ranges::find(allowed, origin) != allowed.end() || std::ranges::find(allowed, "*") != allowed.end())) {
       response.set(http::field::access_control_allow_origin, origin);
       response.set(http::field::vary, "Origin");
+      if (request.method() == http::verb::options) {
+        response.set(http::field::access_control_allow_methods, "GET, POST");
+        response.set(http::field::access_control_allow_headers, "authorization, content-type, traceparent");
+        response.set(http::field::access_control_max_age, "600");
+      }
     }
   }
 
@@ -187,7 +248,7 @@ class Connection {
     boost::system::error_code error;
     http::response<http::string_body> response;
     set_fields(response, reply, request, keep_alive);
-    response.content_length(reply.body.size());
+    if (!reply.type.empty()) response.content_length(reply.body.size());
     if (request.method() != http::verb::head) response.body() = std::move(reply.body);
     socket().expires_after(service_.options.receive);
     http::response_serializer<http::string_body> serializer(response);
@@ -195,14 +256,15 @@ class Connection {
     co_return !error && keep_alive;
   }
 
-  // In chunks; ends the connection, so that a text which breaks off is noticed.
+  // In chunks, which HTTP/1.0 does not know; ends the connection, so that a text which breaks off is noticed.
   asio::awaitable<bool> send_parts(Reply reply, const HttpRequest& request) {
     boost::system::error_code error;
     auto token = asio::redirect_error(asio::use_awaitable, error);
     http::response<http::empty_body> response;
     set_fields(response, reply, request, false);
     response.set(http::field::cache_control, "no-cache");
-    response.chunked(true);
+    const bool chunked = request.version() >= 11;
+    response.chunked(chunked);
     http::response_serializer<http::empty_body> serializer(response);
     socket().expires_after(service_.options.receive);
     co_await http::async_write_header(stream_, serializer, token);
@@ -210,11 +272,14 @@ class Connection {
       while (!error) {
         const std::optional<std::string> part = co_await reply.next();
         socket().expires_after(service_.options.receive);
-        if (!part) {
-          co_await asio::async_write(stream_, http::make_chunk_last(), token);
+        if (part && !chunked) {
+          co_await asio::async_write(stream_, asio::buffer(*part), token);
+        } else if (part) {
+          co_await asio::async_write(stream_, http::make_chunk(asio::buffer(*part)), token);
+        } else {
+          if (chunked) co_await asio::async_write(stream_, http::make_chunk_last(), token);
           break;
         }
-        co_await asio::async_write(stream_, http::make_chunk(asio::buffer(*part)), token);
       }
     } catch (const std::exception&) {
       // The client sees a body without its end.
@@ -236,6 +301,7 @@ class Connection {
 
   static constexpr int kClientLeft = 499;  // as nginx calls it
 
+  bool lingers_ = false;  // a reply was sent last
   Layer stream_;
   Service& service_;
   boost::beast::flat_buffer buffer_{kMostHeaderBytes * 4};

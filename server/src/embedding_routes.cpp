@@ -1,6 +1,7 @@
 // Vectors: OpenAI's /v1/embeddings, and the routes of text-embeddings-inference.
 #include <fmt/format.h>
 
+#include <bit>
 #include <iterator>
 
 #include "handlers.h"
@@ -31,9 +32,9 @@ std::vector<std::string> openai_inputs(const Fields& fields, const text::Tokeniz
   return texts;
 }
 
-int64_t dimensions_of(const Fields& fields, const engine::Embedder& embedder) {
+int64_t dimensions_of(const Fields& fields, const engine::Embedder& embedder, const char* name = "dimensions") {
   const int64_t all = embedder.info().dimensions;
-  return fields.integer("dimensions", 1, all).value_or(all);
+  return fields.integer(name, 1, all).value_or(all);
 }
 
 // A list with what item(vectors, to) appends for each text of a request of TEI.
@@ -41,6 +42,7 @@ template <typename Item>
 Answer tei_vectors(Service& service, const Call& call, engine::VectorKind kind, Item item) {
   const Fields fields(call.body);
   const TextModel& model = call.model(fields).texts(kind);
+  no_left_truncation(fields);
   const Truncate truncate = fields.flag("truncate", true) ? Truncate::kAsModel : Truncate::kRefuse;
   const Embedded embedded =
       co_await embed(service, model, fields.texts("inputs"), prompt_of(fields, model.embedder), truncate);
@@ -58,22 +60,66 @@ Answer openai_embeddings(Service& service, const Call& call) {
   const TextModel& texts_model = model.texts(engine::VectorKind::kDense);
   const engine::Embedder& embedder = texts_model.embedder;
   const int64_t dimensions = dimensions_of(fields, embedder);
-  const std::string format = fields.text_or("encoding_format", "float");
-  if (format != "float" && format != "base64")
-    throw HttpError(http::status::bad_request, "encoding_format must be float or base64, got another");
+  const std::string format = fields.one_of("encoding_format", {"float", "base64"});
   std::vector<std::string> texts = openai_inputs(fields, embedder.tokenizer());
   const Embedded embedded = co_await embed(service, texts_model, std::move(texts), prompt_of(fields, embedder));
   Reply reply{.tokens = embedded.tokens};
   reply.body = co_await service.work.in_pool([&] {
+    static_assert(std::endian::native == std::endian::little);  // as base64 has it
     std::string body = R"({"object":"list","data":)";
     body += list_of(embedded.texts(), [&](size_t i, std::string& to) {
       const std::vector<float> vector = embedder.shorten(embedded.of(i).dense, dimensions);
       fmt::format_to(std::back_inserter(to), R"({{"object":"embedding","index":{},"embedding":)", i);
-      to += format == "float" ? io::json_list(vector) : '"' + base64_of(vector) + '"';
+      to += format == "float" ? io::json_list(vector) : '"' + base64_of(std::as_bytes(std::span(vector))) + '"';
       to += '}';
     });
     return body + fmt::format(R"(,"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
                               io::quoted_json(model.name()), embedded.tokens, embedded.tokens);
+  });
+  co_return reply;
+}
+
+// Without embedding_types a list of vectors, as at /v1/embed; with them, and at /v2/embed, a list for each type.
+Answer cohere_embed(Service& service, const Call& call) {
+  const Fields fields(call.body);
+  const ServedModel& model = call.model(fields);
+  const TextModel& texts_model = model.texts(engine::VectorKind::kDense);
+  const engine::Embedder& embedder = texts_model.embedder;
+  const int64_t dimensions = dimensions_of(fields, embedder, "output_dimension");
+  const bool has_types = fields.find("embedding_types") != nullptr;
+  const bool by_type = has_types || path_of(call.request.target()) == "/v2/embed";
+  std::vector<std::string> types = {"float"};
+  if (has_types) types = fields.texts("embedding_types");
+  for (const std::string& type : types)
+    if (type != "float" && type != "base64")
+      throw HttpError(http::status::bad_request, "embedding_types must be float or base64, got another");
+  const Truncate truncate =
+      fields.one_of("truncate", {"END", "NONE"}) == "END" ? Truncate::kAsModel : Truncate::kRefuse;
+  std::string use;
+  if (fields.find("input_type") != nullptr)
+    use = fields.one_of("input_type", {"search_document", "search_query", "classification", "clustering"});
+  // Models name prompts "query", "document", "classification" and so on.
+  const auto prompt = embedder.info().prompts.find(use.starts_with("search_") ? use.substr(7) : use);
+  std::optional<std::string> text_before;
+  if (prompt != embedder.info().prompts.end()) text_before = prompt->second;
+  const std::vector<std::string> texts = fields.texts("texts");
+  const Embedded embedded = co_await embed(service, texts_model, texts, text_before, truncate);
+  Reply reply{.tokens = embedded.tokens};
+  reply.body = co_await service.work.in_pool([&] {
+    const auto vectors_as = [&](const std::string& type) {
+      return list_of(embedded.texts(), [&](size_t i, std::string& to) {
+        const std::vector<float> vector = embedder.shorten(embedded.of(i).dense, dimensions);
+        to += type == "float" ? io::json_list(vector) : '"' + base64_of(std::as_bytes(std::span(vector))) + '"';
+      });
+    };
+    const std::string lists = list_of(types.size(), [&](size_t i, std::string& to) {
+      to += fmt::format("\"{}\":{}", types[i], vectors_as(types[i]));
+    });
+    return fmt::format(
+        R"({{"id":"embed","response_type":"embeddings_{}","embeddings":{},"texts":{},"meta":{{"api_version":{{"version":"{}"}},"billed_units":{{"input_tokens":{}}}}}}})",
+        by_type ? "by_type" : "floats", by_type ? '{' + lists.substr(1, lists.size() - 2) + '}' : vectors_as("float"),
+        list_of(texts.size(), [&](size_t i, std::string& to) { to += io::quoted_json(texts[i]); }), by_type ? 2 : 1,
+        embedded.tokens);
   });
   co_return reply;
 }
@@ -83,6 +129,7 @@ Answer tei_embed(Service& service, const Call& call) {
   const engine::Embedder& embedder = call.model(fields).texts(engine::VectorKind::kDense).embedder;
   const int64_t dimensions = dimensions_of(fields, embedder);
   const bool normalizes = fields.flag("normalize", true);
+  fields.only("encoding_format", "float");
   return tei_vectors(service, call, engine::VectorKind::kDense,
                      [&embedder, dimensions, normalizes](const engine::TextVectors& vectors, std::string& to) {
                        to += io::json_list(embedder.shorten(vectors.dense, dimensions, normalizes));

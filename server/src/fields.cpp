@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
 #include "http.h"
 #include "rf/io/printable.h"
 #include "rf/io/utf8.h"
@@ -16,12 +21,29 @@ template <typename... Args>
   throw HttpError(http::status::bad_request, fmt::format(format, std::forward<Args>(args)...));
 }
 
+// A number such as 2.0, which is an integer in JSON; another one as it is.
+nlohmann::json as_integer(const nlohmann::json& value) {
+  constexpr double kEnd = 0x1p63;
+  const auto number = value.get<double>();
+  if (std::trunc(number) != number || std::abs(number) >= kEnd) return value;
+  return static_cast<int64_t>(number);
+}
+
 }  // namespace
 
 nlohmann::json parse_object(std::string_view body) {
-  static constexpr int kDeepest = 16;
-  const auto limit = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+  static constexpr int kDeepest = 16, kMostValues = 1'000'000;
+  int values = 0;
+  std::array<std::set<std::string>, kDeepest + 2> keys;  // of the open objects
+  using Event = nlohmann::json::parse_event_t;
+  const auto limit = [&](int depth, Event event, nlohmann::json& value) {
     if (depth > kDeepest) refuse("the body must be nested at most {} deep, got more", kDeepest);
+    values += event != Event::key && event != Event::object_end && event != Event::array_end ? 1 : 0;
+    if (values > kMostValues) refuse("the body must have at most {} values, got more", kMostValues);
+    if (event == Event::object_start) keys[depth + 1].clear();
+    if (event == Event::key && !keys[depth].insert(value.get<std::string>()).second)
+      refuse("a field must be given once, got {} twice", io::printable(value.get<std::string>()));
+    if (event == Event::value && value.is_number_float()) value = as_integer(value);
     return true;
   };
   nlohmann::json object;
@@ -90,6 +112,19 @@ std::vector<std::string> Fields::texts(const char* name) const {
   std::vector<std::string> texts;
   for (const nlohmann::json& each : value) texts.push_back(text_of(each, fmt::format("{}[{}]", name, texts.size())));
   return texts;
+}
+
+std::string Fields::one_of(const char* name, std::initializer_list<const char*> allowed) const {
+  std::string value = text_or(name, *allowed.begin());
+  if (std::ranges::find(allowed, value) == allowed.end())
+    refuse("{} must be {}, got {}", name, fmt::join(allowed, " or "), io::printable(value));
+  return value;
+}
+
+void Fields::only(const char* name, const nlohmann::json& allowed) const {
+  const nlohmann::json* const value = find(name);
+  if (value != nullptr && *value != allowed)
+    refuse("{} must be {}, got {}", name, allowed.dump(), io::printable(value->dump()));
 }
 
 }  // namespace rf::server

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace rf::server {
 
-// Throws HttpError (400) for text that is not a JSON object, or that is nested deeper than any request.
+// Throws HttpError (400) for text that is not a JSON object, that is nested deeper or has more values than any request,
+// or that gives a field twice.
 nlohmann::json parse_object(std::string_view body);
 
 // All throw HttpError (400) that names the field: for an absent one that is required, and for another type.
@@ -27,6 +29,10 @@ class Fields {
   double number(const char* name, double fallback, double low, double high) const;
   // A text, or a list of texts.
   std::vector<std::string> texts(const char* name) const;
+  // The first one if it is absent.
+  std::string one_of(const char* name, std::initializer_list<const char*> allowed) const;
+  // Refuses another value of what other servers offer and this one does not.
+  void only(const char* name, const nlohmann::json& allowed) const;
 
  private:
   const nlohmann::json& object_;

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rf::server {
 
@@ -35,10 +36,11 @@ class HttpError : public std::runtime_error {
 struct Reply {
   http::status status = http::status::ok;
   std::string body{};
-  std::string type = "application/json";
-  int64_t tokens = 0;   // that were computed, for the log
-  int retry_after = 0;  // seconds; 0: not said
-  std::string allow{};  // methods, for 405
+  std::string type = "application/json";  // "": no body
+  bool closes = false;                    // the connection: nobody knows where the next request begins
+  int64_t tokens = 0;                     // that were computed, for the log
+  int retry_after = 0;                    // seconds; 0: not said
+  std::vector<std::pair<const char*, std::string>> fields{};  // further ones of the header
   // The next part of a body that is sent while it is made; nullopt at its end. `body` is its first part.
   std::function<asio::awaitable<std::optional<std::string>>()> next{};
 };

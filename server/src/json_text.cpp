@@ -4,15 +4,11 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
-#include <bit>
-
 #include "http.h"
 
 namespace rf::server {
 
-std::string base64_of(std::span<const float> values) {
-  static_assert(std::endian::native == std::endian::little);
-  const auto bytes = std::as_bytes(values);
+std::string base64_of(std::span<const std::byte> bytes) {
   std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // with the end that OpenSSL writes
   EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), reinterpret_cast<const unsigned char*>(bytes.data()),
                   static_cast<int>(bytes.size()));
@@ -21,6 +17,7 @@ std::string base64_of(std::span<const float> values) {
 }
 
 std::vector<int32_t> ids_of(const nlohmann::json& list, const text::Tokenizer& tokenizer, const char* rule) {
+  if (!list.is_array()) throw HttpError(http::status::bad_request, fmt::format("{}, got {}", rule, list.type_name()));
   std::vector<int32_t> ids;
   for (const nlohmann::json& id : list) {
     if (!id.is_number_integer() || id < 0 || id >= tokenizer.vocabulary().size())

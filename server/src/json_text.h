@@ -1,6 +1,7 @@
 // JSON of replies, and ids of requests.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -21,8 +22,7 @@ std::string list_of(size_t count, const Item& item) {
   return list += ']';
 }
 
-// Little-endian float32.
-std::string base64_of(std::span<const float> values);
+std::string base64_of(std::span<const std::byte> bytes);
 
 // Ids of tokens. Throws HttpError, 400, "RULE below N, got ..", for other values.
 std::vector<int32_t> ids_of(const nlohmann::json& list, const text::Tokenizer& tokenizer, const char* rule);

@@ -1,13 +1,14 @@
 // Counters of the server, as Prometheus reads them.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rf::server {
 
@@ -23,27 +24,43 @@ class Counted {
   std::atomic<int64_t>& count_;
 };
 
+class Histogram {
+ public:
+  explicit Histogram(std::span<const double> bounds) : bounds_(bounds), counts_(bounds.size() + 1) {}
+  void add(double value);
+  // label: `name="value"`, or empty.
+  void write(const char* name, const std::string& label, std::string& to) const;
+
+ private:
+  std::span<const double> bounds_;
+  std::vector<int64_t> counts_;  // in each interval between bounds
+  double sum_ = 0;
+};
+
 class Metrics {
  public:
+  Metrics();
   // path: of a known route, or "other".
   void count(const std::string& path, int status, double seconds, int64_t tokens);
+  // What is computed together.
+  void count_batch(int64_t sequences, int64_t tokens);
   // The exposition format, version 0.0.4; `ready`: whether the models are open.
   std::string text(bool ready) const;
 
   std::atomic<int64_t> connections = 0, active = 0;  // open connections; requests without a reply
+  std::atomic<int64_t> queued = 0;                   // requests that wait for a computation
+  std::atomic<bool> counts_batches = false;
 
  private:
-  static constexpr std::array kBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
-                                         0.25,  0.5,    1.0,   2.5,  5.0,   10.0, 60.0};
   struct Route {
-    std::array<int64_t, kBounds.size() + 1> durations{};  // requests in each interval between bounds
-    double seconds = 0;
+    Histogram seconds;
     int64_t tokens = 0;
   };
 
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, int>, int64_t> requests_;  // by path and status
   std::map<std::string, Route> routes_;
+  Histogram batch_sequences_, batch_tokens_;
 };
 
 }  // namespace rf::server

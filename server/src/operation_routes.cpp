@@ -14,12 +14,26 @@ Answer ready(Service& service, const Call&) {
   co_return Reply{.body = R"({"status":"ready"})"};
 }
 
+namespace {
+
+nlohmann::ordered_json description_of(const ServedModel& model) {
+  nlohmann::ordered_json facts = {{"id", model.name()}, {"object", "model"}, {"created", 0}, {"owned_by", "roformer"}};
+  facts.update(model.description());
+  return facts;
+}
+
+}  // namespace
+
 Answer list_models(Service&, const Call& call) {
   nlohmann::ordered_json data = nlohmann::ordered_json::array();
-  for (const auto& each : *call.models)
-    data.push_back(
-        {{"id", each->name()}, {"object", "model"}, {"created", 0}, {"owned_by", "roformer"}, {"kind", each->kind()}});
+  for (const auto& each : *call.models) data.push_back(description_of(*each));
   co_return Reply{.body = nlohmann::ordered_json{{"object", "list"}, {"data", data}}.dump()};
+}
+
+Answer model_of_name(Service&, const Call& call) {
+  constexpr std::string_view kRoute = "/v1/models/";
+  const std::string name = percent_decoded(path_of(call.request.target()).substr(kRoute.size()));
+  co_return Reply{.body = description_of(call.model(name)).dump()};
 }
 
 Answer info(Service& service, const Call& call) {
@@ -37,27 +51,6 @@ Answer info(Service& service, const Call& call) {
 Answer metrics(Service& service, const Call&) {
   co_return Reply{.body = service.metrics.text(!service.is_draining),
                   .type = "text/plain; version=0.0.4; charset=utf-8"};
-}
-
-Answer openapi(Service&, const Call&) {
-  nlohmann::ordered_json paths = nlohmann::ordered_json::object();
-  for (const Route& route : routes()) {
-    const bool is_post = route.verb == http::verb::post;
-    nlohmann::ordered_json entry = {{"summary", route.summary},
-                                    {"responses", {{"200", {{"description", "the result"}}}}}};
-    if (is_post) {
-      entry["requestBody"] = {{"required", true},
-                              {"content", {{"application/json", {{"schema", {{"type", "object"}}}}}}}};
-      for (const char* status : {"400", "401", "413", "429", "503"})
-        entry["responses"][status] = {{"description", "an error: one sentence with the reason"}};
-    }
-    paths[route.path][is_post ? "post" : "get"] = entry;
-  }
-  co_return Reply{.body = nlohmann::ordered_json{
-                      {"openapi", "3.1.0"},
-                      {"info", {{"title", "roformer serve"}, {"version", ROFORMER_VERSION}}},
-                      {"paths",
-                       paths}}.dump()};
 }
 
 }  // namespace rf::server

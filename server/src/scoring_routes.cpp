@@ -58,7 +58,10 @@ PredictInputs predict_inputs(const Fields& fields) {
     inputs.items.push_back(item_of(given));
     return inputs;
   }
-  for (const nlohmann::json& each : given) inputs.items.push_back(item_of(each));
+  for (const nlohmann::json& each : given) {
+    if (each.is_string()) throw HttpError(http::status::bad_request, "inputs must be texts or lists, got both");
+    inputs.items.push_back(item_of(each));
+  }
   return inputs;
 }
 
@@ -100,6 +103,7 @@ Answer tei_rerank(Service& service, const Call& call) {
   const Fields fields(call.body);
   const std::vector<std::string> texts = fields.texts("texts");
   const bool with_texts = fields.flag("return_text", false);
+  no_left_truncation(fields);
   const Scores scores =
       co_await rank(service, call.model(fields), fields.text("query"), texts, fields.flag("raw_scores", false));
   Reply reply{.tokens = scores.tokens};
@@ -120,6 +124,7 @@ Answer tei_predict(Service& service, const Call& call) {
   const PairModel& model = call.model(fields).pairs();
   const PredictInputs inputs = predict_inputs(fields);
   const bool raw = fields.flag("raw_scores", false);
+  no_left_truncation(fields);
   std::vector<text::TextPair> pairs;
   for (const std::vector<std::string>& item : inputs.items) {
     text::TextPair pair{item.front(), std::nullopt};
@@ -139,6 +144,18 @@ Answer tei_predict(Service& service, const Call& call) {
     return list_of(pairs.size(), [&](size_t i, std::string& to) { to += result(i); });
   });
   co_return reply;
+}
+
+Answer tei_any(Service& service, const Call& call) {
+  const Fields fields(call.body);
+  const ServedModel& model = call.model(fields);
+  const nlohmann::json* const inputs = fields.find("inputs");
+  if (inputs != nullptr && inputs->is_object()) return tei_similarity(service, call);
+  if (fields.find("texts") != nullptr) return tei_rerank(service, call);
+  if (model.is_pair_model()) return tei_predict(service, call);
+  const std::string_view kind = model.kind();
+  if (kind == "multi-vector") return tei_embed_all(service, call);
+  return kind == "sparse" ? tei_embed_sparse(service, call) : tei_embed(service, call);
 }
 
 }  // namespace rf::server

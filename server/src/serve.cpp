@@ -1,8 +1,10 @@
 // The process: sockets, signals and the end (rf/server/server.h).
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -19,6 +21,7 @@
 #include "rf/io/error.h"
 #include "rf/io/json_field.h"
 #include "rf/io/printable.h"
+#include "systemd.h"
 
 namespace rf::server {
 
@@ -35,6 +38,7 @@ using Tls = asio::ssl::context;
 struct Listener {
   Acceptor acceptor;
   std::string address;
+  std::string file{};          // of a Unix socket, removed at the end
   std::shared_ptr<Tls> tls{};  // null: HTTP
 };
 
@@ -42,7 +46,9 @@ struct Listener {
 std::shared_ptr<Tls> read_tls(const ServerOptions& options) {
   if (options.certificate.empty()) return nullptr;
   auto tls = std::make_shared<Tls>(Tls::tls_server);
-  tls->set_options(Tls::default_workarounds | Tls::no_tlsv1 | Tls::no_tlsv1_1);
+  tls->set_options(Tls::default_workarounds | Tls::no_tlsv1 | Tls::no_tlsv1_1 | Tls::no_compression |
+                   SSL_OP_NO_RENEGOTIATION);
+  SSL_CTX_set_cipher_list(tls->native_handle(), "ECDHE+AESGCM:ECDHE+CHACHA20");  // of TLS 1.2
   const auto read = [](const std::string& path, const auto& use) {
     try {
       use(path);
@@ -57,6 +63,8 @@ std::shared_ptr<Tls> read_tls(const ServerOptions& options) {
 
 void start(asio::io_context& context, const Listener& listener, Acceptor::protocol_type::socket socket,
            Service& service) {
+  if (service.metrics.connections >= service.options.max_connections && !service.waiting.empty())
+    service.waiting.extract(service.waiting.begin()).mapped().end();
   Stream stream(std::move(socket));
   if (listener.tls) {
     asio::co_spawn(context, serve_connection(TlsStream(std::move(stream), *listener.tls), service), asio::detached);
@@ -85,26 +93,58 @@ Acceptor generic(asio::io_context& context, Own acceptor) {
   return Acceptor(context, protocol, acceptor.release());
 }
 
+Listener listener_at(asio::io_context& context, Unix::acceptor acceptor) {
+  std::string address = "unix:" + acceptor.local_endpoint().path();
+  return {generic(context, std::move(acceptor)), std::move(address)};
+}
+
+Listener listener_at(asio::io_context& context, Tcp::acceptor acceptor, const ServerOptions& options) {
+  const Tcp::endpoint bound = acceptor.local_endpoint();
+  const asio::ip::address& address = bound.address();
+  const std::string host = address.is_v6() ? fmt::format("[{}]", address.to_string()) : address.to_string();
+  return {generic(context, std::move(acceptor)),
+          fmt::format("{}://{}:{}", options.certificate.empty() ? "http" : "https", host, bound.port())};
+}
+
+// With the socket that systemd has opened.
+Listener inherited_listener(asio::io_context& context, int socket, const ServerOptions& options) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &size);
+  if (bound.ss_family == AF_UNIX) return listener_at(context, Unix::acceptor(context, Unix(), socket));
+  const Tcp protocol = bound.ss_family == AF_INET6 ? Tcp::v6() : Tcp::v4();
+  return listener_at(context, Tcp::acceptor(context, protocol, socket), options);
+}
+
 Listener listen(asio::io_context& context, const ServerOptions& options) {
   try {
+    if (const auto socket = inherited_socket()) return inherited_listener(context, *socket, options);
     if (!options.unix_socket.empty()) {
       remove_dead_socket(context, options.unix_socket);
-      return {generic(context, Unix::acceptor(context, options.unix_socket)), "unix:" + options.unix_socket};
+      Listener listener = listener_at(context, Unix::acceptor(context, options.unix_socket));
+      listener.file = options.unix_socket;
+      return listener;
     }
     boost::system::error_code error;
     const auto address = asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, error);
     if (error) fail(kListenWhere, "--host must be an IP address, got {}", io::printable(options.host));
-    Tcp::acceptor acceptor(context, {address, options.port});
-    const Tcp::endpoint bound = acceptor.local_endpoint();
-    const std::string host = address.is_v6() ? fmt::format("[{}]", address.to_string()) : address.to_string();
-    return {generic(context, std::move(acceptor)),
-            fmt::format("{}://{}:{}", options.certificate.empty() ? "http" : "https", host, bound.port())};
+    return listener_at(context, Tcp::acceptor(context, {address, options.port}), options);
   } catch (const boost::system::system_error& error) {
     const std::string place =
         options.unix_socket.empty() ? fmt::format("port {} of {}", options.port, options.host) : options.unix_socket;
     fail(kListenWhere, "the server must be able to listen, got for {}: {}", io::printable(place),
          error.code().message());
   }
+}
+
+// Connections for which there are descriptors, besides those of models and of the process.
+int64_t allowed_connections(int64_t wanted) {
+  constexpr int64_t kOthers = 64;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, std::min<rlim_t>(limit.rlim_max, wanted + kOthers));
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return std::clamp<int64_t>(static_cast<int64_t>(limit.rlim_cur) - kOthers, 1, wanted);
 }
 
 // All connections are served in one thread, which never computes.
@@ -133,6 +173,7 @@ asio::awaitable<void> end_at_signal(asio::io_context& context, Listener& listene
   bool is_hurried = false;
   signals.async_wait([&is_hurried](const boost::system::error_code& error, int) { is_hurried = !error; });
   service.is_draining = true;
+  notify_manager("STOPPING=1");
   boost::system::error_code error;
   acceptor.cancel(error);
   acceptor.non_blocking(true, error);
@@ -141,7 +182,8 @@ asio::awaitable<void> end_at_signal(asio::io_context& context, Listener& listene
     if (!error) start(context, listener, std::move(socket), service);
   }
   acceptor.close(error);
-  for (const auto& [_, end] : service.end_idle) end();
+  for (const auto& [_, each] : service.waiting)
+    if (each.is_idle) each.end();
   const auto end = std::chrono::steady_clock::now() + service.options.drain;
   asio::steady_timer timer(context);
   while (service.metrics.connections > 0 && !is_hurried && std::chrono::steady_clock::now() < end) {
@@ -157,6 +199,7 @@ asio::awaitable<void> reload_at_signal(asio::io_context& context, Listener& list
   asio::signal_set signals(context, SIGHUP);
   for (;;) {
     co_await signals.async_wait(asio::use_awaitable);
+    notify_reload();
     co_await service.reload();
     try {
       listener.tls = read_tls(service.options);
@@ -164,13 +207,26 @@ asio::awaitable<void> reload_at_signal(asio::io_context& context, Listener& list
       if (service.options.log)
         service.options.log(R"({"event":"reload","outcome":)" + io::quoted_json(error.what()) + '}');
     }
+    notify_manager("READY=1");
+  }
+}
+
+// From the thread of the connections: without it, systemd starts the server again.
+asio::awaitable<void> feed_watchdog(asio::io_context& context, std::chrono::microseconds interval) {
+  asio::steady_timer timer(context);
+  for (;;) {
+    notify_manager("WATCHDOG=1");
+    timer.expires_after(interval);
+    co_await timer.async_wait(asio::use_awaitable);
   }
 }
 
 }  // namespace
 
-void serve(const ServerOptions& options, const std::function<void(const std::string&)>& ready) {
+void serve(const ServerOptions& given, const std::function<void(const std::string&)>& ready) {
   std::signal(SIGPIPE, SIG_IGN);
+  ServerOptions options = given;
+  options.max_connections = allowed_connections(given.max_connections);
   auto tls = read_tls(options);  // before models, which take longer
   Service service(options);
   asio::io_context context(1);
@@ -179,9 +235,12 @@ void serve(const ServerOptions& options, const std::function<void(const std::str
   asio::co_spawn(context, accept_all(context, listener, service), asio::detached);
   asio::co_spawn(context, end_at_signal(context, listener, service), asio::detached);
   asio::co_spawn(context, reload_at_signal(context, listener, service), asio::detached);
+  if (const auto interval = watchdog_interval())
+    asio::co_spawn(context, feed_watchdog(context, *interval), asio::detached);
   ready(listener.address);
+  notify_manager("READY=1\nSTATUS=Listening on " + listener.address);
   context.run();
-  if (!options.unix_socket.empty()) ::unlink(options.unix_socket.c_str());
+  if (!listener.file.empty()) ::unlink(listener.file.c_str());
 }
 
 }  // namespace rf::server

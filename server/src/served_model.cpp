@@ -11,6 +11,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/model/foreign_models.h"
+#include "rf/model/rotary_report.h"
 
 namespace rf::server {
 
@@ -19,6 +20,11 @@ namespace {
 [[noreturn]] void refuse_kind(const std::string& name, const char* needed, const char* kind) {
   throw HttpError(http::status::bad_request,
                   fmt::format("this route needs {}, got the {} model {}", needed, kind, name));
+}
+
+template <typename Names, typename Value>
+std::string_view name_in(const Names& names, Value value) {
+  return std::ranges::find(names, value, [](const auto& each) { return each.second; })->first;
 }
 
 bool scores_pairs(const std::string& path) {
@@ -32,34 +38,43 @@ bool generates(const std::string& path) {
 
 }  // namespace
 
-ServedModel::ServedModel(const ModelDirectory& directory, const ServerOptions& options)
+engine::Computation counted(engine::Computation computation, Metrics& metrics) {
+  computation.run = [run = std::move(computation.run), &metrics](const engine::Tokens& tokens, float* out) {
+    metrics.count_batch(std::ssize(tokens.offsets) - 1, std::ssize(tokens.ids));
+    run(tokens, out);
+  };
+  return computation;
+}
+
+ServedModel::ServedModel(const ModelDirectory& directory, const ServerOptions& options, Metrics& metrics)
     : name_(directory.name), path_(directory.path) {
   options_ = {.precision = options.precision, .warn = options.note};
   engine::VectorKind kind = engine::vectors_of(path_);
   if (io::has_file(path_ + "/colbert_linear.safetensors")) kind = engine::VectorKind::kAll;  // bge-m3
   if (kind != engine::VectorKind::kDense) {
-    open_embedder(path_, kind);
+    open_embedder(path_, kind, metrics);
   } else if (scores_pairs(path_)) {
-    pairs_.emplace(tasks::CrossEncoder({.model_dir = path_, .precision = options.precision, .note = options.note}));
+    pairs_.emplace(tasks::CrossEncoder({.model_dir = path_, .precision = options.precision, .note = options.note}),
+                   metrics);
   } else if (generates(path_)) {
     continuer_.emplace(path_, tasks::ContinuerOptions{.precision = options.precision, .note = options.note});
   } else {
-    open_embedder(path_, kind);
+    open_embedder(path_, kind, metrics);
   }
 }
 
-void ServedModel::open_embedder(const std::string& path, engine::VectorKind kind) {
+void ServedModel::open_embedder(const std::string& path, engine::VectorKind kind, Metrics& metrics) {
   options_.vectors = kind;
   if (kind != engine::VectorKind::kTokens) {
-    texts_.emplace(engine::Embedder(path, options_));
+    texts_.emplace(engine::Embedder(path, options_), metrics);
     return;
   }
   options_.role = engine::TextRole::kDocument;
-  texts_.emplace(engine::Embedder(path, options_));
+  texts_.emplace(engine::Embedder(path, options_), metrics);
   if (!texts_->embedder.info().by_role) return;
   engine::EmbedderOptions of_queries = options_;
   of_queries.role = engine::TextRole::kQuery;
-  of_queries_.emplace(engine::Embedder(path, of_queries));
+  of_queries_.emplace(engine::Embedder(path, of_queries), metrics);
 }
 
 const char* ServedModel::kind() const {
@@ -74,10 +89,35 @@ const char* ServedModel::kind() const {
   return "embedding";
 }
 
-std::string_view ServedModel::precision() const {
-  return std::ranges::find(engine::kPrecisionNames, options_.precision, [](const auto& each) { return each.second; })
-      ->first;
+nlohmann::ordered_json ServedModel::description() const {
+  nlohmann::ordered_json facts = {{"kind", kind()}};
+  if (!texts_) return facts;
+  const engine::EmbedderInfo& info = texts_->embedder.info();
+  facts["similarity"] = name_in(engine::kSimilarityNames, info.similarity);
+  facts["prompts"] = nlohmann::json::array();
+  for (const auto& [name, _] : info.prompts) facts["prompts"].push_back(name);
+  const text::Vocabulary& vocabulary = tokenizer().vocabulary();
+  const int32_t mask = vocabulary.special().mask;
+  if (mask >= 0 && io::has_file(path_ + "/config.json") && load_any_config(path_).head() == Head::kMaskedLm)
+    facts["mask_token"] = vocabulary.token(mask);
+  return facts;
 }
+
+nlohmann::json ServedModel::rotation() const {
+  std::string encoder = path_;
+  if (!io::has_file(path_ + "/config.json") && io::has_file(path_ + "/modules.json"))
+    encoder = engine::read_module_list(path_).front().directory;
+  try {
+    nlohmann::json report = to_json(rotary_report(encoder));
+    report.erase("path");
+    return report;
+  } catch (const Error& error) {
+    const std::string message = error.what();  // "[path] ..": clients need not know the path
+    throw HttpError(http::status::bad_request, message.substr(message.find("] ") + 2));
+  }
+}
+
+std::string_view ServedModel::precision() const { return name_in(engine::kPrecisionNames, options_.precision); }
 
 int64_t ServedModel::max_length() const {
   if (texts_) return texts_->embedder.info().max_length;

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "metrics.h"
 #include "rf/engine/embedder.h"
 #include "rf/engine/schedule.h"
 #include "rf/server/server.h"
@@ -17,14 +19,19 @@
 
 namespace rf::server {
 
+// The computation, whose batches the metrics count.
+engine::Computation counted(engine::Computation computation, Metrics& metrics);
+
 // Models with the computations that all their requests share, and which therefore are computed together.
 struct TextModel {
-  explicit TextModel(engine::Embedder opened) : embedder(std::move(opened)), computation(embedder.computation()) {}
+  TextModel(engine::Embedder opened, Metrics& metrics)
+      : embedder(std::move(opened)), computation(counted(embedder.computation(), metrics)) {}
   engine::Embedder embedder;
   engine::Computation computation;
 };
 struct PairModel {
-  explicit PairModel(tasks::CrossEncoder opened) : encoder(std::move(opened)), computation(encoder.computation()) {}
+  PairModel(tasks::CrossEncoder opened, Metrics& metrics)
+      : encoder(std::move(opened)), computation(counted(encoder.computation(), metrics)) {}
   tasks::CrossEncoder encoder;
   engine::Computation computation;
 };
@@ -32,11 +39,16 @@ struct PairModel {
 class ServedModel {
  public:
   // Throws Error for a directory that is not a model.
-  ServedModel(const ModelDirectory& directory, const ServerOptions& options);
+  ServedModel(const ModelDirectory& directory, const ServerOptions& options, Metrics& metrics);
 
   const std::string& name() const { return name_; }
   // "embedding", "sparse", "multi-vector", "classifier", "reranker" or "generator".
   const char* kind() const;
+  // What /v1/models says: the kind, and of models of vectors "similarity", "prompts" and, where they fill masks,
+  // "mask_token".
+  nlohmann::ordered_json description() const;
+  // The report of `roformer doctor`, without its path. Throws HttpError, 400, for a model that does not rotate.
+  nlohmann::json rotation() const;
   std::string_view precision() const;
   int64_t max_length() const;  // tokens of a text
 
@@ -48,6 +60,7 @@ class ServedModel {
   const tasks::MaskFiller& mask_filler() const;
   const tasks::Continuer& continuer() const;
 
+  bool is_pair_model() const { return pairs_.has_value(); }
   bool is_late_interaction() const { return texts_ && texts_->embedder.info().token_dimensions > 0; }
   // The model of queries of late interaction.
   const TextModel& queries() const { return of_queries_ ? *of_queries_ : *texts_; }
@@ -55,7 +68,7 @@ class ServedModel {
   double measure_speed() const;
 
  private:
-  void open_embedder(const std::string& path, engine::VectorKind kind);
+  void open_embedder(const std::string& path, engine::VectorKind kind, Metrics& metrics);
 
   std::string name_, path_;
   engine::EmbedderOptions options_;

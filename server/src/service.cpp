@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <fstream>
-#include <thread>
 
 #include "rf/io/error.h"
 #include "rf/io/json_field.h"
 #include "rf/io/printable.h"
+#include "rf/io/processors.h"
 
 namespace rf::server {
 
@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kServeWhere = "serve";
 
 int threads_of(const ServerOptions& options) {
-  return options.threads > 0 ? options.threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return options.threads > 0 ? options.threads : io::available_processors();
 }
 
 std::vector<std::string> read_keys(const std::string& path) {
@@ -28,21 +28,21 @@ std::vector<std::string> read_keys(const std::string& path) {
   std::vector<std::string> keys;
   for (std::string line; std::getline(file, line);) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    if (!line.empty()) keys.push_back(line);
+    if (!line.empty() && !line.starts_with('#')) keys.push_back(line);
   }
   if (keys.empty())
     fail(path, "must have a key on at least one line, got {}", file.is_open() ? "none" : "no such file");
   return keys;
 }
 
-std::shared_ptr<const Models> open_models(const ServerOptions& options) {
+std::shared_ptr<const Models> open_models(const ServerOptions& options, Metrics& metrics) {
   if (options.models.empty()) fail<ArgumentError>(kServeWhere, "a model must be given, got none");
   Models models;
   for (const ModelDirectory& each : options.models) {
     const bool is_known = std::ranges::any_of(models, [&](const auto& other) { return other->name() == each.name; });
     if (is_known)
       fail<ArgumentError>(kServeWhere, "models must have different names, got {} twice", io::printable(each.name));
-    models.push_back(std::make_unique<ServedModel>(each, options));
+    models.push_back(std::make_unique<ServedModel>(each, options, metrics));
   }
   return std::make_shared<const Models>(std::move(models));
 }
@@ -61,6 +61,26 @@ int64_t budget_of(const Models& models) {
 // The time tells the length of the key at most.
 bool is_equal(const std::string& key, std::string_view given) {
   return key.size() == given.size() && CRYPTO_memcmp(key.data(), given.data(), given.size()) == 0;
+}
+
+// What breaks HTTP's rules in a header that the parser takes.
+std::optional<std::pair<http::status, std::string>> fault_of(const HttpRequest& request) {
+  const bool is_1_1 = request.version() >= 11;
+  if (const auto hosts = request.count(http::field::host); hosts > 1 || (is_1_1 && hosts == 0))
+    return std::pair(http::status::bad_request, fmt::format("a request must have one Host, got {}", hosts));
+  // The parser takes several that are equal.
+  if (const std::string_view length = request[http::field::content_length];
+      request.count(http::field::content_length) > 1 || length.find(',') != std::string_view::npos)
+    return std::pair(http::status::bad_request, "a request must have one Content-Length, got several");
+  const std::string_view coding = request[http::field::transfer_encoding];
+  if (request.count(http::field::transfer_encoding) > 0 && (!is_1_1 || !boost::beast::iequals(coding, "chunked")))
+    return std::pair(http::status::not_implemented,
+                     fmt::format("Transfer-Encoding must be chunked, and of HTTP/1.1, got {}", io::printable(coding)));
+  if (const std::string_view expected = request[http::field::expect];
+      !expected.empty() && !boost::beast::iequals(expected, "100-continue"))
+    return std::pair(http::status::expectation_failed,
+                     fmt::format("Expect must be 100-continue, got {}", io::printable(expected)));
+  return std::nullopt;
 }
 
 Reply refusal(Dialect dialect, http::status status, const std::string& message) {
@@ -91,13 +111,15 @@ std::string error_body(Dialect dialect, http::status status, const std::string& 
 
 Service::Service(const ServerOptions& given)
     : options(given),
-      models(open_models(options)),
+      models(open_models(options, metrics)),
       token_budget(options.token_budget > 0 ? options.token_budget : budget_of(*models)),
-      work(threads_of(options), {.token_budget = token_budget, .max_tokens = options.max_queued_tokens}),
-      keys_(read_keys(options.api_key_file)) {}
+      work(threads_of(options), {.token_budget = token_budget, .max_tokens = options.max_queued_tokens}, metrics),
+      memory(options.max_memory_bytes),
+      keys_(read_keys(options.api_key_file)) {
+  metrics.counts_batches = true;
+}
 
-const ServedModel& Call::model(const Fields& fields) const {
-  const std::string name = fields.text_or("model", "");
+const ServedModel& Call::model(const std::string& name) const {
   if (name.empty()) return *models->front();
   std::string known;
   for (const auto& each : *models) {
@@ -110,7 +132,9 @@ const ServedModel& Call::model(const Fields& fields) const {
 asio::awaitable<void> Service::reload() {
   std::string outcome = R"("models were opened again")";
   try {
-    models = co_await work.in_pool([this] { return open_models(options); });
+    std::vector<std::string> keys = read_keys(options.api_key_file);
+    models = co_await work.in_pool([this] { return open_models(options, metrics); });
+    keys_ = std::move(keys);
   } catch (const std::exception& error) {
     outcome = io::quoted_json(error.what());
   }
@@ -121,37 +145,56 @@ bool Service::may_call(const HttpRequest& request) const {
   if (keys_.empty()) return true;
   std::string_view given = request[http::field::authorization];
   constexpr std::string_view kScheme = "Bearer ";
-  if (!given.starts_with(kScheme)) return false;
+  if (!boost::beast::iequals(given.substr(0, kScheme.size()), kScheme)) return false;
   given.remove_prefix(kScheme.size());
   bool is_known = false;
   for (const std::string& key : keys_) is_known |= is_equal(key, given);
   return is_known;
 }
 
-asio::awaitable<Reply> Service::reply(const HttpRequest& request) {
+std::optional<Reply> Service::reply_to_header(const HttpRequest& request) const {
+  if (const auto fault = fault_of(request)) {
+    Reply reply = refusal(Dialect::kOpenAi, fault->first, fault->second);
+    reply.closes = true;
+    return reply;
+  }
   std::string allowed;
   const Route* const route = find_route(request.method(), request.target(), allowed);
   if (route == nullptr) {
-    const std::string path(path_of(request.target()));
+    const std::string path = io::printable(path_of(request.target()));
     if (allowed.empty())
-      co_return refusal(Dialect::kOpenAi, http::status::not_found,
-                        fmt::format("no route has the path {}", io::printable(path)));
-    Reply reply =
-        refusal(Dialect::kOpenAi, http::status::method_not_allowed, fmt::format("{} takes {}", path, allowed));
-    reply.allow = allowed;
-    co_return reply;
+      return refusal(Dialect::kOpenAi, http::status::not_found, fmt::format("no route has the path {}", path));
+    Reply reply{.status = http::status::no_content, .type = ""};
+    if (request.method() != http::verb::options)
+      reply = refusal(Dialect::kOpenAi, http::status::method_not_allowed, fmt::format("{} takes {}", path, allowed));
+    reply.fields = {{"Allow", allowed}};
+    return reply;
   }
-  if (!route->is_open && !may_call(request))
-    co_return refusal(route->dialect, http::status::unauthorized,
-                      "a valid key must be sent as Authorization: Bearer KEY");
+  if (!route->is_open && !may_call(request)) {
+    Reply reply =
+        refusal(route->dialect, http::status::unauthorized, "a valid key must be sent as Authorization: Bearer KEY");
+    reply.fields = {{"WWW-Authenticate", "Bearer"}};
+    return reply;
+  }
   const std::string_view encoding = request[http::field::content_encoding];
   if (!encoding.empty() && encoding != "identity")
-    co_return refusal(route->dialect, http::status::unsupported_media_type,
-                      fmt::format("a body must not be encoded, got {}", io::printable(std::string(encoding))));
+    return refusal(route->dialect, http::status::unsupported_media_type,
+                   fmt::format("a body must not be encoded, got {}", io::printable(encoding)));
+  return std::nullopt;
+}
+
+asio::awaitable<Reply> Service::reply(const HttpRequest& request) {
+  std::string allowed;
+  const Route* const route = find_route(request.method(), request.target(), allowed);
   try {
     Call call{.request = request, .models = models};
     if (route->verb == http::verb::post)
       call.body = co_await work.in_pool([&] { return parse_object(request.body()); });
+    // Where clients of Hugging Face write further fields.
+    if (const auto found = call.body.find("parameters"); route->dialect == Dialect::kTei && found != call.body.end()) {
+      const nlohmann::json parameters = *found;
+      if (parameters.is_object()) call.body.insert(parameters.begin(), parameters.end());
+    }
     co_return co_await route->handle(*this, call);
   } catch (const HttpError& error) {
     co_return refusal(route->dialect, error.status(), error.what());

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "fields.h"
 #include "http.h"
+#include "memory.h"
 #include "metrics.h"
 #include "rf/server/server.h"
 #include "served_model.h"
@@ -26,20 +28,28 @@ class Service {
   // Opens the models. Throws Error for the first that cannot be opened, and for a file of keys without a key.
   explicit Service(const ServerOptions& options);
 
-  // The reply to a request; errors are replies too.
+  // The reply to a request whose header needs no body: a refusal, or that to OPTIONS.
+  std::optional<Reply> reply_to_header(const HttpRequest& request) const;
+  // The reply to another request; errors are replies too.
   asio::awaitable<Reply> reply(const HttpRequest& request);
-  // Opens the models again, as at SIGHUP. Requests that have begun keep the old ones, and all do if one cannot be
-  // opened.
+  // Opens the models and the file of keys again, as at SIGHUP. Requests that have begun keep the old ones, and all do
+  // if one cannot be opened.
   asio::awaitable<void> reload();
 
   const ServerOptions options;
+  Metrics metrics;
   std::shared_ptr<const Models> models;
   const int64_t token_budget;  // of a batch
   Work work;
-  Metrics metrics;
+  Memory memory;
   std::atomic<bool> is_draining = false;
-  // Each ends a connection that waits for a request; by connection.
-  std::map<const void*, std::function<void()>> end_idle;
+  // Connections that wait for a request or for the rest of one, the longest waiting first.
+  struct Waiting {
+    std::function<void()> end;
+    bool is_idle;  // nothing of a request has come
+  };
+  std::map<uint64_t, Waiting> waiting;
+  uint64_t next_waiting = 0;
 
  private:
   bool may_call(const HttpRequest& request) const;
@@ -53,12 +63,13 @@ struct Call {
   nlohmann::json body{};  // an object; of POST
 
   // The model that "model" names, by default the first. Throws HttpError, 404, for an unknown one.
-  const ServedModel& model(const Fields& fields) const;
+  const ServedModel& model(const Fields& fields) const { return model(fields.text_or("model", "")); }
+  const ServedModel& model(const std::string& name) const;
 };
 
 struct Route {
   http::verb verb;
-  const char* path;
+  const char* path;  // "/x/" also means "/x/NAME"
   Dialect dialect;
   asio::awaitable<Reply> (*handle)(Service& service, const Call& call);
   const char* summary;
@@ -69,7 +80,9 @@ struct Route {
 std::span<const Route> routes();
 // The route of a request; nullptr: none has the path or none the method, whose names `allowed` gets.
 const Route* find_route(http::verb verb, std::string_view target, std::string& allowed);
-// The path of a target, without its query.
+// The path of a target, without the server's name and the query.
 std::string_view path_of(std::string_view target);
+// A part of a target with the bytes that are escaped in it.
+std::string percent_decoded(std::string_view text);
 
 }  // namespace rf::server

@@ -51,7 +51,17 @@ CompletionRequest completion_of(const Fields& fields, const tasks::Continuer& co
   request.options.top_p = fields.number("top_p", 1, 1e-6, 1);
   request.options.top_k = fields.integer("top_k", 0, INT32_MAX).value_or(0);
   request.options.seed = static_cast<uint64_t>(fields.integer("seed", 0, INT64_MAX).value_or(0));
-  static_cast<void>(fields.integer("n", 1, 1));  // one for each prompt
+  // What OpenAI has besides.
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<const char*, nlohmann::json>>{{"n", 1},
+                                                                     {"best_of", 1},
+                                                                     {"echo", false},
+                                                                     {"suffix", ""},
+                                                                     {"logprobs", 0},
+                                                                     {"presence_penalty", 0},
+                                                                     {"frequency_penalty", 0},
+                                                                     {"logit_bias", nlohmann::json::object()}})
+    fields.only(name, value);
   if (fields.find("stop") != nullptr) {
     const tasks::Stops given = continuer.stops_of(fields.texts("stop"), "stop");
     request.stops.ids.insert(request.stops.ids.end(), given.ids.begin(), given.ids.end());
@@ -134,12 +144,16 @@ Answer fill_mask(Service& service, const Call& call) {
   const std::vector<std::string> texts = fields.texts("inputs");
   constexpr int64_t kMostCandidates = 1000, kDefaultCandidates = 5;
   const int64_t top_k = fields.integer("top_k", 1, kMostCandidates).value_or(kDefaultCandidates);
+  fields.only("targets", nlohmann::json::array());
+  Memory::Share held(service.memory);
   Reply reply;
   reply.body = co_await service.work.in_pool([&] {
     nlohmann::json body = nlohmann::json::array();
     for (const std::string& text : texts) {
       nlohmann::json masks = nlohmann::json::array();
       for (const tasks::FilledMask& mask : model.mask_filler().fill(text, top_k)) {
+        constexpr int64_t kBytesPerCandidate = 512;
+        held.take(top_k * kBytesPerCandidate);
         nlohmann::json candidates = nlohmann::json::array();
         for (const tasks::MaskCandidate& each : mask.candidates)
           candidates.push_back({{"score", each.probability}, {"token", each.id}, {"token_str", each.token}});

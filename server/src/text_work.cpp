@@ -52,6 +52,13 @@ void add_vectors(const TextModel& model, const engine::TokenizedTexts& tokens, i
   }
 }
 
+// A number in JSON beside its float32, also while the text grows; a score with its label.
+constexpr int64_t kTextPerByte = 6, kBytesPerScore = 128;
+
+int64_t bytes_of(const engine::TextVectors& vectors) {
+  return std::ssize(vectors.dense) * 4 + std::ssize(vectors.tokens) * 4 + std::ssize(vectors.sparse.indices) * 8 + 64;
+}
+
 std::vector<float> max_similarities(const engine::EmbedderInfo& info, const Embedded& query,
                                     const Embedded& documents) {
   std::vector<float> scores;
@@ -68,7 +75,7 @@ asio::awaitable<Embedded> embed(Service& service, const TextModel& model, std::v
                                 std::optional<engine::TextRole> role) {
   const engine::Embedder& embedder = model.embedder;
   engine::TokenizedTexts tokens;
-  Embedded result;
+  Embedded result{.held = Memory::Share(service.memory)};
   co_await service.work.in_pool([&] {
     tokens = embedder.tokenize(views_of(texts), prompt, role);
     if (truncate == Truncate::kRefuse) check_whole(embedder, tokens, texts, prompt.value_or(embedder.info().prompt));
@@ -80,19 +87,27 @@ asio::awaitable<Embedded> embed(Service& service, const TextModel& model, std::v
   for (int64_t first = 0, end = 0; first < tokens.sequences(); first = end) {
     end = end_of_part(model.computation, tokens, first);
     const engine::Tokens part = engine::slice(tokens.tokens(), first, end - first, offsets);
+    Memory::Share rows_held(service.memory);
+    rows_held.take(model.computation.rows_of(part) * model.computation.columns * int64_t{sizeof(float)});
     const std::vector<float> rows = co_await service.work.compute(model.computation, part);
     co_await service.work.in_pool([&] { add_vectors(model, tokens, first, end, rows, role, result.distinct); });
+    for (int64_t i = first; i < end; ++i) result.held.take(bytes_of(result.distinct[static_cast<size_t>(i)]));
   }
+  int64_t text_bytes = 0;
+  for (size_t i = 0; i < result.texts(); ++i) text_bytes += kTextPerByte * bytes_of(result.of(i));
+  result.held.take(text_bytes);
   co_return result;
 }
 
 asio::awaitable<Scores> score(Service& service, const PairModel& model, const std::vector<text::TextPair>& pairs,
                               Activate activate) {
+  Scores scores{.held = Memory::Share(service.memory)};
+  scores.held.take(std::ssize(pairs) * std::ssize(model.encoder.info().labels) * kBytesPerScore);
   engine::DistinctSequences sequences;
   co_await service.work.in_pool([&] { sequences = model.encoder.tokenize(pairs); });
   const engine::Tokens tokens = sequences.tokens();
   std::vector<float> rows = co_await service.work.compute(model.computation, tokens);
-  Scores scores{.values = {}, .tokens = std::ssize(tokens.ids)};
+  scores.tokens = std::ssize(tokens.ids);
   co_await service.work.in_pool([&] {
     scores.values = sequences.rows_of_all(model.computation, std::move(rows));
     activate(model.encoder, scores.values);
@@ -113,7 +128,7 @@ asio::awaitable<Scores> rank(Service& service, const ServedModel& model, std::st
     const Embedded asked = co_await embed(service, model.queries(), std::move(queries), std::move(prompt),
                                           Truncate::kAsModel, engine::TextRole::kQuery);
     const Embedded found = co_await embed(service, texts, std::move(documents), std::nullopt);
-    Scores scores{.values = {}, .tokens = asked.tokens + found.tokens};
+    Scores scores{.held = Memory::Share(service.memory), .tokens = asked.tokens + found.tokens};
     co_await service.work.in_pool([&] { scores.values = max_similarities(info, asked, found); });
     co_return scores;
   }
@@ -122,6 +137,8 @@ asio::awaitable<Scores> rank(Service& service, const ServedModel& model, std::st
   if (labels != 1)
     throw HttpError(http::status::bad_request,
                     fmt::format("a model that ranks must have one score, got {} labels in {}", labels, model.name()));
+  Memory::Share copies(service.memory);  // of the query
+  copies.take(std::ssize(documents) * std::ssize(query));
   std::vector<text::TextPair> pairs;
   for (const std::string& each : documents) pairs.push_back({query, each});
   const auto activation = raw ? std::optional(tasks::ScoreActivation::kIdentity) : std::nullopt;

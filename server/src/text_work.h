@@ -13,6 +13,7 @@ namespace rf::server {
 
 // The vectors of texts, of equal ones once.
 struct Embedded {
+  Memory::Share held;
   std::vector<engine::TextVectors> distinct{};
   std::vector<int64_t> sequence_of_text{};
   int64_t tokens = 0;  // of all texts, equal ones counted each
@@ -30,7 +31,8 @@ asio::awaitable<Embedded> embed(Service& service, const TextModel& model, std::v
                                 std::optional<engine::TextRole> role = std::nullopt);
 
 struct Scores {
-  std::vector<float> values;  // [pairs, labels]
+  Memory::Share held;
+  std::vector<float> values{};  // [pairs, labels]
   int64_t tokens = 0;
 };
 // What is made of logits, [pairs, labels].
@@ -41,6 +43,8 @@ asio::awaitable<Scores> score(Service& service, const PairModel& model, const st
 asio::awaitable<Scores> rank(Service& service, const ServedModel& model, std::string query,
                              std::vector<std::string> documents, bool raw);
 
+// TEI's truncation_direction: texts are shortened at their end.
+inline void no_left_truncation(const Fields& fields) { fields.one_of("truncation_direction", {"right", "Right"}); }
 // The prompt that a request names by "prompt_name"; nullopt: the model's. Throws ArgumentError for an unknown one.
 std::optional<std::string> prompt_of(const Fields& fields, const engine::Embedder& embedder);
 

@@ -16,6 +16,7 @@ void Work::stop() {
 
 asio::awaitable<std::vector<float>> Work::compute(const engine::Computation& computation,
                                                   const engine::Tokens& tokens) {
+  const Counted counted(metrics_.queued);
   std::vector<float> rows(static_cast<size_t>(computation.rows_of(tokens) * computation.columns));
   const int64_t sequences = std::ssize(tokens.offsets) - 1;
   const auto submit = [&](auto handler) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "http.h"
+#include "metrics.h"
 #include "rf/engine/schedule.h"
 
 namespace rf::server {
@@ -19,8 +20,8 @@ namespace rf::server {
 class Work {
  public:
   // threads: of the pool.
-  Work(int threads, const engine::RequestQueue::Options& options)
-      : pool_(static_cast<size_t>(threads)), queue_(options) {}
+  Work(int threads, const engine::RequestQueue::Options& options, Metrics& metrics)
+      : metrics_(metrics), pool_(static_cast<size_t>(threads)), queue_(options) {}
   ~Work() { stop(); }
   void stop();
 
@@ -37,6 +38,7 @@ class Work {
   asio::awaitable<std::vector<float>> compute(const engine::Computation& computation, const engine::Tokens& tokens);
 
  private:
+  Metrics& metrics_;
   asio::thread_pool pool_;
   engine::RequestQueue queue_;
 };

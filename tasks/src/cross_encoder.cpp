@@ -55,8 +55,10 @@ struct CrossEncoder::Impl {
       : files(read_cross_encoder_files(options.model_dir, options.note)),
         config(load_scoring_config(files.encoder_dir, files.generates)),
         tokenizer(load_tokenizer(files.encoder_dir, options.load)),
-        model(files.encoder_dir,
-              {.precision = options.precision, .token_budget = options.batch_tokens, .warn = options.note}),
+        model(files.encoder_dir, {.precision = options.precision,
+                                  .token_budget = options.batch_tokens,
+                                  .warn = options.note,
+                                  .adapter = options.adapter}),
         rows(text::read_row_settings(files.encoder_dir)),
         cuts_left(rows.truncation_side == text::Side::kLeft) {
     constexpr int64_t kNoLimit = int64_t{1} << 24;

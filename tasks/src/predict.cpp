@@ -13,6 +13,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/finite.h"
+#include "rf/io/printable.h"
 #include "rf/io/warning.h"
 #include "rf/model/foreign_models.h"
 #include "rf/tasks/cross_encoder.h"
@@ -72,9 +73,10 @@ TunedModel::TunedModel(const PredictOptions& options) {
   tokenizer_ = tasks::load_tokenizer(model_dir, options.load);
   task_ = task_kind(settings_.kind).make(settings_, tokenizer_);
   check_head(model_dir, *task_, settings_);
-  model_.emplace(
-      model_dir,
-      engine::ModelOptions{.precision = options.precision, .token_budget = options.batch_tokens, .warn = options.note});
+  model_.emplace(model_dir, engine::ModelOptions{.precision = options.precision,
+                                                 .token_budget = options.batch_tokens,
+                                                 .warn = options.note,
+                                                 .adapter = options.adapter});
   check_length(*model_, settings_.max_length);
 }
 
@@ -151,10 +153,80 @@ class RecordBatch {
   int64_t index_ = 0;  // of the first record that waits
 };
 
+// Whether pairs are scored by the next token, or are messages of a chat: a CrossEncoder has no row of a task.
+bool is_pair_scorer(const PredictOptions& options) {
+  if (io::has_file(options.model_dir + "/" + kTaskFile)) return false;
+  const CrossEncoderFiles files = read_cross_encoder_files(options.model_dir, {});  // noted when it is opened
+  return files.is_stated && (files.generates || files.chat_template);
+}
+
+CrossEncoder pair_scorer(const PredictOptions& options) {
+  return CrossEncoder({.model_dir = options.model_dir,
+                       .load = options.load,
+                       .adapter = options.adapter,
+                       .max_length = options.max_length,
+                       .precision = options.precision,
+                       .batch_tokens = options.batch_tokens,
+                       .note = options.note});
+}
+
+[[noreturn]] void refuse_text() {
+  fail<ArgumentError>("predict", "a record must have text and pair, got a text alone");
+}
+
+// first: the index of the first record. columns: fields that have other names.
+std::vector<nlohmann::json> score_pairs(const CrossEncoder& model, const std::vector<data::Record>& read,
+                                        int64_t first = 0, const std::map<std::string, std::string>& columns = {}) {
+  std::vector<std::string> texts;
+  for (const data::Record& record : read) {
+    for (const char* field : {"text", "pair"}) {
+      const auto named = columns.find(field);
+      texts.push_back(record.text(named == columns.end() ? field : named->second));
+    }
+  }
+  std::vector<text::TextPair> pairs;
+  for (size_t i = 0; i < texts.size(); i += 2) pairs.push_back({texts[i], texts[i + 1]});
+  const auto place = [&](int64_t i) { return read[static_cast<size_t>(i)].place(); };
+  const std::vector<float> scores = model.scores(pairs, std::nullopt, place);
+  std::vector<nlohmann::json> results;
+  for (size_t i = 0; i < read.size(); ++i) {
+    results.push_back({{"score", scores[i]}, {"index", first + static_cast<int64_t>(i)}, {"line", read[i].line}});
+    if (const nlohmann::json* given = read[i].find("id")) results.back()["id"] = *given;
+  }
+  return results;
+}
+
+void predict_pairs(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line,
+                   io::Progress& progress) {
+  if (!options.texts.empty()) refuse_text();
+  for (const auto& [column, field] : options.columns) {
+    if (column != "text" && column != "pair")
+      fail<ArgumentError>("predict", "columns must be text and pair, got {}", io::printable(column));
+  }
+  constexpr size_t kBlock = 512;
+  const CrossEncoder model = pair_scorer(options);
+  data::RecordReader reader(options.input);
+  data::ReadProgress reading(progress, "predicting", reader.total_bytes());
+  std::vector<data::Record> waiting;
+  int64_t first = 0;
+  const auto flush = [&] {
+    for (const nlohmann::json& result : score_pairs(model, waiting, first, options.columns)) line(result);
+    first += std::ssize(waiting);
+    waiting.clear();
+    reading.update(reader.bytes_read());
+  };
+  reader.read([&](data::Record& record) {
+    waiting.push_back(std::move(record));
+    if (waiting.size() == kBlock) flush();
+  });
+  flush();
+}
+
 }  // namespace
 
 void predict(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line,
              io::Progress& progress) {
+  if (is_pair_scorer(options)) return predict_pairs(options, line, progress);
   const TunedModel model(options);
   RecordBatch batch(model, options.batch_tokens, line);
   const auto add = [&](data::Record record) {
@@ -180,40 +252,6 @@ void predict(const PredictOptions& options, const std::function<void(const nlohm
   reading.update(reader.bytes_read());
 }
 
-namespace {
-
-// Whether pairs are scored by the next token, or are messages of a chat: a CrossEncoder has no row of a task.
-bool is_pair_scorer(const PredictOptions& options) {
-  if (io::has_file(options.model_dir + "/" + kTaskFile)) return false;
-  const CrossEncoderFiles files = read_cross_encoder_files(options.model_dir, {});  // noted when it is opened
-  return files.is_stated && (files.generates || files.chat_template);
-}
-
-std::vector<nlohmann::json> score_pairs(const CrossEncoder& model, const std::vector<nlohmann::json>& records) {
-  const auto source = std::make_shared<const std::string>("records");
-  std::vector<data::Record> read;
-  for (const nlohmann::json& each : records) {
-    if (!each.is_object()) fail<ArgumentError>("predict", "a record must have text and pair, got a text alone");
-    read.push_back({source, std::ssize(read) + 1, each});
-  }
-  std::vector<std::string> texts;
-  for (const data::Record& record : read) {
-    for (const char* field : {"text", "pair"}) texts.push_back(record.text(field));
-  }
-  std::vector<text::TextPair> pairs;
-  for (size_t i = 0; i < texts.size(); i += 2) pairs.push_back({texts[i], texts[i + 1]});
-  const auto place = [&](int64_t i) { return read[static_cast<size_t>(i)].place(); };
-  const std::vector<float> scores = model.scores(pairs, std::nullopt, place);
-  std::vector<nlohmann::json> results;
-  for (size_t i = 0; i < read.size(); ++i) {
-    results.push_back({{"score", scores[i]}, {"index", i}, {"line", read[i].line}});
-    if (const nlohmann::json* given = read[i].find("id")) results.back()["id"] = *given;
-  }
-  return results;
-}
-
-}  // namespace
-
 struct Predictor::Impl {
   std::optional<TunedModel> tuned;
   std::optional<CrossEncoder> pairs;  // in place of `tuned`
@@ -225,22 +263,24 @@ struct Predictor::Impl {
       tuned.emplace(options);
       return;
     }
-    pairs.emplace(CrossEncoderOptions{.model_dir = options.model_dir,
-                                      .load = options.load,
-                                      .max_length = options.max_length,
-                                      .precision = options.precision,
-                                      .batch_tokens = options.batch_tokens,
-                                      .note = options.note});
+    pairs.emplace(pair_scorer(options));
   }
 };
 
 Predictor::Predictor(const PredictOptions& options) : impl_(std::make_shared<Impl>(options)) {}
 
 std::vector<nlohmann::json> Predictor::predict(const std::vector<nlohmann::json>& records) const {
-  if (impl_->pairs) return score_pairs(*impl_->pairs, records);
+  const auto source = std::make_shared<const std::string>("records");
+  if (impl_->pairs) {
+    std::vector<data::Record> read;
+    for (const nlohmann::json& each : records) {
+      if (!each.is_object()) refuse_text();
+      read.push_back({source, std::ssize(read) + 1, each});
+    }
+    return score_pairs(*impl_->pairs, read);
+  }
   const TunedModel& model = *impl_->tuned;
   const TaskSettings& settings = model.settings();
-  const auto source = std::make_shared<const std::string>("records");
   std::vector<nlohmann::json> results;
   int64_t line = 0;
   RecordBatch batch(model, impl_->batch_tokens,

@@ -3,6 +3,7 @@
 libgomp says what it was told when OMP_DISPLAY_ENV is set.
 """
 
+import json
 import os
 import re
 import shutil
@@ -92,3 +93,18 @@ def test_a_program_without_its_commands_says_what_is_missing(tmp_path):
     done = subprocess.run([alone, "info"], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 3 and done.stdout == ""
     assert done.stderr.startswith("[program] libroformer_cli.so must be in lib/ beside the program, got: ")
+
+
+def test_threads_of_a_container():
+    """Files of a cgroup with half a CPU, seen by the program alone."""
+    files = 'mount -t tmpfs none /sys/fs/cgroup && echo 50000 100000 >/sys/fs/cgroup/cpu.max && exec "$@"'
+    container = ["unshare", "--mount", "--map-root-user", "sh", "-c", files, "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*container, "true"], capture_output=True).returncode != 0:
+        pytest.skip("NOT TESTED: this user may not mount a file system of its own")
+
+    def threads(*options, **settings):
+        return json.loads(started([*container, *PROGRAM_INFO, *options], **settings).stdout)["threads"]["used"]
+
+    assert threads() == 1
+    assert threads("--threads", "3") == 3
+    assert threads(OMP_NUM_THREADS="2") == min(2, os.cpu_count())  # torch allows no more than there are

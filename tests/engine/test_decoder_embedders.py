@@ -5,14 +5,16 @@ import json
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.numpy import load_file, save_file
 
 import roformer_cpp
 import tolerances as tol
+from cli_support import refused, results
 from decoder_embedders import CASES, PROMPTS, TEXTS, ending_tokenizer, make_bare, make_sentences, make_t5, theirs_of
 from engine_case import assert_close, change_config
 from rf_engine import Engine, EngineError
-from rotary_decoders import make_rows
+from rotary_decoders import SAMPLES, make_rows
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -52,6 +54,33 @@ def test_sentences(case, pooling, tmp_path):
     for name in PROMPTS:
         assert_close(ours.encode(TEXTS, prompt_name=name), theirs.encode(TEXTS, prompt_name=name))
     assert_close(roformer_cpp.Engine(tmp_path).embed(TEXTS), theirs.encode(TEXTS))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("adds", [True, False])
+def test_end_by_the_authors_class(adds, tmp_path, monkeypatch):
+    """gte-Qwen2: tokenizer.json does not add the end of a text, the authors' class does."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = tmp_path / f"model{adds}"
+    folder.mkdir()
+    make_sentences("qwen2-both-ways", folder)
+    vocab = json.loads((folder / "config.json").read_text())["vocab_size"]
+    pieces = transformers.Qwen2Tokenizer(model_max_length=64).train_new_from_iterator(SAMPLES * 20, vocab)
+    pieces.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    keys = json.loads(path.read_text()) | {"add_eos_token": adds, "tokenizer_class": "Qwen2Tokenizer"}
+    keys["auto_map"] = {"AutoTokenizer": ["tokenization_qwen.Qwen2Tokenizer", "tokenization_qwen.Qwen2TokenizerFast"]}
+    path.write_text(json.dumps(keys))
+    (folder / "tokenization_qwen.py").write_text(AUTHORS_CLASS.format(adds=adds))
+    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
+    tokenizer = roformer_cpp.Tokenizer(folder)
+    for text in TEXTS:
+        ids = theirs.tokenizer(text)["input_ids"]
+        assert tokenizer.encode(text) == ids and (ids[-1:] == [theirs.tokenizer.eos_token_id]) >= adds
+    texts = TEXTS if adds else [text for text in TEXTS if text]
+    for prompt in ({}, {"prompt_name": "query"}):
+        assert_close(roformer_cpp.SentenceTransformer(folder).encode(texts, **prompt), theirs.encode(texts, **prompt))
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
@@ -126,6 +155,19 @@ def test_reranker(tmp_path):
     assert np.abs(np.array(ours) - theirs).max() <= tol.T4_MAX
 
 
+AUTHORS_CLASS = """
+import transformers
+
+
+class Qwen2Tokenizer(transformers.Qwen2Tokenizer):
+    def __init__(self, *given, **keys):
+        super().__init__(*given, **keys)
+        self.add_eos_token = {adds}
+
+
+Qwen2TokenizerFast = Qwen2Tokenizer
+"""
+
 TEMPLATES = {
     "text": None,
     "reranker": """<|im_start|>system
@@ -186,6 +228,17 @@ def test_token_reranker(template, tokens, tmp_path):
     assert_close(np.array([line["score"] for line in lines]), theirs.predict(pairs))
     with pytest.raises(ValueError, match="a record must have text and pair, got a text alone"):
         roformer_cpp.Engine(tmp_path / "saved").predict("a")
+    predict = ("predict", "--model", tmp_path / "saved")
+    for names in ({}, {"pair": "document"}):
+        renamed = [{names.get(name, name): value for name, value in record.items()} for record in records]
+        (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(record) + "\n" for record in renamed))
+        columns = ("--columns", *(f"{key}={name}" for key, name in names.items())) if names else ()
+        written = results(*predict, "--input", tmp_path / "pairs.jsonl", *columns)
+        assert written == [line | {"index": i, "line": i + 1} for i, line in enumerate(lines)]
+    assert "a record must have text and pair, got a text alone" in refused(*predict, "--text", "a")
+    assert "columns must be text and pair, got" in refused(
+        *predict, "--input", tmp_path / "pairs.jsonl", "--columns", "label=x"
+    )
 
 
 @pytest.mark.parametrize(

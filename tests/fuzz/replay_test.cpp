@@ -30,12 +30,12 @@ std::vector<std::string> corpus_of(std::string_view target) {
   return files;
 }
 
-// Of JSON, of vocabularies, and between sections.
+// Of JSON, of vocabularies, of HTTP, and between sections.
 std::vector<std::string> words() {
   std::istringstream text(
       "\" { } [ ] , : null true -1 0 1e400 9223372036854775807 0.5 \xff \xe4\xbb\x8a \\u0000 \\ud800 \"type\": [UNK] "
       "##");
-  std::vector<std::string> all{"\n", "\n=====\n"};
+  std::vector<std::string> all{"\n", "\n=====\n", "\r\n", "Transfer-Encoding: chunked\r\n", "Content-Length: 9\r\n"};
   all.insert(all.end(), std::istream_iterator<std::string>(text), {});
   return all;
 }

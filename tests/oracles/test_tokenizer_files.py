@@ -230,6 +230,29 @@ def test_roberta(tmp_path, options):
         assert again(text, "hello w")["input_ids"] == theirs(text, "hello w")["input_ids"], ascii(text)
 
 
+@pytest.mark.parametrize("has_json", [True, False])
+def test_deberta(tmp_path, has_json):
+    """Of the first version: GPT-2's byte pairs in RoBERTa's frame, with BERT's names."""
+    texts = list(probe.random_texts(500, seed=25, tokens=["[MASK]", "[CLS]", " [MASK]", "hello"]))
+    plain = [text.replace("[", "(") for text in texts]
+    theirs = transformers.DebertaTokenizer().train_new_from_iterator(plain, 700)
+    theirs.save_pretrained(tmp_path / "theirs")
+    if not has_json:
+        file = json.loads((tmp_path / "theirs" / "tokenizer.json").read_text())["model"]
+        (tmp_path / "theirs" / "tokenizer.json").unlink()
+        write_json(tmp_path / "theirs" / "vocab.json", file["vocab"])
+        merges = "".join(f"{left} {right}\n" for left, right in file["merges"])
+        (tmp_path / "theirs" / "merges.txt").write_text("#version: 0.2\n" + merges, encoding="utf-8")
+        write_json(tmp_path / "theirs" / "tokenizer_config.json", {"do_lower_case": False, "vocab_type": "gpt2"})
+        write_json(tmp_path / "theirs" / "config.json", {"model_type": "deberta"})
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    assert type(theirs) is transformers.DebertaTokenizer
+    probe.check_texts(tmp_path / "theirs", texts, lambda text: theirs._tokenizer.encode(text, add_special_tokens=False))
+    again = saved_by_us(tmp_path)
+    for text in texts:
+        assert again(text, "hello w")["input_ids"] == theirs(text, "hello w")["input_ids"], ascii(text)
+
+
 def test_mpnet(tmp_path):
     """Word pieces in RoBERTa's frame."""
     names = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}

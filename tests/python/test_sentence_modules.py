@@ -152,6 +152,31 @@ def test_token_pooling(tmp_path, factor, protected, normalizes):
             assert_close(a, b.numpy())
 
 
+def test_token_pooling_of_a_call(tmp_path):
+    from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling as Pooling
+
+    folder, theirs = pooled(tmp_path)
+    place = next(folder.glob("*_HierarchicalTokenPooling"))
+    write(place / "config.json", pool_factor=1.0)
+    ours = MultiVectorEncoder(folder)
+    for given, pooling in (
+        (2, Pooling(2.0)),
+        (1.5, Pooling(1.5)),
+        (Pooling(3.0, num_protected_tokens=2, normalize_embeddings=False, tasks=["query"]),) * 2,
+    ):
+        for name in ("encode", "encode_query", "encode_document"):
+            mine, other = (
+                getattr(ours, name)(LONG, token_pooling=given),
+                getattr(theirs, name)(LONG, token_pooling=pooling),
+            )
+            for a, b in zip(mine, other, strict=True):
+                assert_close(a, b.numpy())
+    assert len(ours.encode(LONG[-1], token_pooling=2)) < len(ours.encode(LONG[-1]))
+    for bad, error in ((0.5, ValueError), ("2", TypeError), (Pooling(2.0).pool, TypeError)):
+        with pytest.raises(error, match="token_pooling must be"):
+            ours.encode(LONG, token_pooling=bad)
+
+
 def test_token_pooling_in_commands(tmp_path):
     folder, theirs = pooled(tmp_path, pool_factor=2.0)
     lines = results("embed", "--model", folder, "--multi", "--role", "document", "--text", *LONG)

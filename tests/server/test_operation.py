@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import ssl
-import subprocess
 import threading
 import time
 
@@ -17,7 +16,7 @@ import pytest
 from cli_support import refused
 from roformer_cpp import SentenceTransformer
 from sentence_model import TEXTS, save_encoder, save_modules
-from server_case import serving
+from server_case import make_certificate, serving
 
 
 @pytest.fixture(scope="module")
@@ -260,14 +259,6 @@ def test_tls(model, tmp_path):
     key.write_text("no key")
     assert f"[{key}] must be a PEM file" in refused("serve", "--model", model, *files)
     refused("serve", "--model", model, "--tls-cert", certificate, code=2)
-
-
-def make_certificate(certificate, key):
-    if shutil.which("openssl") is None:
-        pytest.skip("NOT TESTED: openssl is not installed")
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-    subprocess.run([*command, "-out", certificate, "-keyout", key], check=True, capture_output=True)
 
 
 def test_reload(model, tmp_path):

@@ -1,40 +1,20 @@
 """roformer serve: each route gives the results of the package, whose functions other tests compare with oracles."""
 
 import base64
-import json
 
 import numpy as np
 import pytest
 
 import tolerances
 from cli_support import results
-from engine_case import make_oracle
 from roformer_cpp import CrossEncoder, MultiVectorEncoder, SentenceTransformer
-from sentence_model import TEXTS, WORDS, save_classifier, save_encoder, save_modules, save_tokenizer
-from server_case import serving
+from sentence_model import TEXTS, WORDS
+from server_case import save_models, serving
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A model of each kind."""
-    root = tmp_path_factory.mktemp("models")
-    folders = {name: root / name for name in ("dense", "masked", "late", "rerank", "classes")}
-    for folder in folders.values():
-        folder.mkdir()
-    save_encoder(folders["dense"])
-    save_modules(folders["dense"], normalize=True, prompts={"query": "q "})
-    make_oracle("Bert", "ForMaskedLM", vocab_size=len(WORDS)).save_pretrained(folders["masked"])
-    save_tokenizer(folders["masked"], do_lower_case=True, model_max_length=24)
-    save_encoder(folders["late"])
-    save_modules(
-        folders["late"], normalize=True, model_type="MultiVectorEncoder", prompts={"query": "q ", "document": "d "}
-    )
-    entries = json.loads((folders["late"] / "modules.json").read_text())
-    del entries[1]  # Pooling
-    (folders["late"] / "modules.json").write_text(json.dumps(entries))
-    save_classifier(folders["rerank"], 1)
-    save_classifier(folders["classes"], 3)
-    return folders
+    return save_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +160,14 @@ def test_operations(server):
         "late": "multi-vector",
         "rerank": "reranker",
         "classes": "classifier",
+        "sparse": "sparse",
+        "causal": "generator",
     }
     assert {each["id"]: each["kind"] for each in models} == kinds
+    assert models[0]["similarity"] == "cosine" and models[0]["prompts"] == ["query"] and "mask_token" not in models[0]
+    assert models[1]["mask_token"] == "[MASK]"
+    status, result = server.call("GET", "/rotation?model=rerank")
+    assert status == 400 and result["error"].startswith("the model must rotate queries and keys, got bert")
     info = server.call("GET", "/info")[1]
     assert info["model_id"] == "dense" and info["max_input_length"] == 24 and info["model_dtype"] == "float32"
     paths = server.call("GET", "/openapi.json")[1]["paths"]

@@ -7,10 +7,10 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "rf/data/random.h"
 #include "rf/io/error.h"
+#include "rf/io/processors.h"
 #include "rf/nn/devices.h"
 #include "rf/text/workers.h"
 
@@ -36,7 +36,7 @@ EncodedSide encode_side(const text::Tokenizer& tokenizer, const std::string& sen
 
 std::vector<EncodedPair> encode_pairs(const data::SentencePairs& pairs, const text::Tokenizer& tokenizer) {
   std::vector<EncodedPair> encoded(pairs.sources.size());
-  text::Workers workers(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  text::Workers workers(io::available_processors());
   workers.for_each_index(encoded.size(), [&](size_t i) {
     encoded[i] = {encode_side(tokenizer, pairs.sources[i]), encode_side(tokenizer, pairs.targets[i])};
   });

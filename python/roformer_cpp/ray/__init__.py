@@ -1,4 +1,5 @@
-"""The package on a cluster of Ray: vectors and token shards of a ray.data.Dataset, and pretraining (docs/ray.md).
+"""The package on a cluster of Ray: vectors and token shards of a ray.data.Dataset, pretraining, and
+`roformer serve` as an application of Ray Serve (docs/ray.md).
 
     vectors = roformer_cpp.ray.embed(ray.data.read_parquet("texts"), "path/to/model", actors=4)
 
@@ -7,6 +8,7 @@ Needs the extra `ray` (pip install 'roformer-cpp[ray]'), which is loaded when a 
 
 from ._embed import embed
 from ._prepare import prepare
+from ._serve import serve
 from ._train import train
 
-__all__ = ["embed", "prepare", "train"]
+__all__ = ["embed", "prepare", "serve", "train"]

@@ -15,10 +15,10 @@ from .. import _checks
 _OWN_ERROR = re.compile(r"^(\w+): (\[[\w.]+\] .*)$", re.MULTILINE)
 
 
-def load(where: str) -> ModuleType:
-    """The package ray with ray.data."""
+def load(where: str, part: str = "ray.data") -> ModuleType:
+    """The package ray with a part of it."""
     rule, hint = "the packages of the extra ray must be installed", ". Hint: pip install 'roformer-cpp[ray]'"
-    _checks.needed("ray.data", f"[{where}] {rule}", hint)
+    _checks.needed(part, f"[{where}] {rule}", hint)
     import ray
 
     return ray

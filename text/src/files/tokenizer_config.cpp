@@ -34,7 +34,7 @@ constexpr std::string_view kHarmless =
     "init_kwargs verbose do_pad word_tokenizer_type subword_tokenizer_type use_default_system_prompt max_len "
     "max_length padding_side truncation_side stride truncation_strategy pad_to_multiple_of pad_token_type_id "
     "name_or_path tokenizer_file full_tokenizer_file special_tokens_map_file use_fast model_input_names backend "
-    "is_local local_files_only processor_class auto_map errors chat_template _commit_hash transformers_version "
+    "is_local local_files_only processor_class errors chat_template _commit_hash transformers_version "
     "vocab_type unk_id remove_space sp_model_file";
 
 // Keys that change the tokens in some class of transformers, but are unsupported here.
@@ -167,6 +167,15 @@ constexpr std::pair<std::string_view, std::optional<bool> TokenizerConfig::*> kS
     {"keep_accents", &TokenizerConfig::keep_accents},
     {"split_by_punct", &TokenizerConfig::split_by_punct}};
 
+// ["module.Class", "module.ClassFast"], of which one may be null, or one of them.
+bool is_qwens_own(const json& auto_map) {
+  const json named = auto_map.is_object() ? auto_map.value("AutoTokenizer", json()) : json();
+  const auto matches = [](const json& name) {
+    return name.is_string() && name.get<std::string>().find("tokenization_qwen.Qwen2Tokenizer") != std::string::npos;
+  };
+  return named.is_array() ? std::ranges::any_of(named, matches) : matches(named);
+}
+
 void read_key(TokenizerConfig& config, const std::string& key, const json& value) {
   for (const auto& [name, field] : kSwitches) {
     if (key != name) continue;
@@ -186,6 +195,8 @@ void read_key(TokenizerConfig& config, const std::string& key, const json& value
     constexpr int64_t kMaxExtra = 1 << 16;
     if (!value.is_number_unsigned() || value > kMaxExtra) refuse(config.path, key, "a number up to 65536", value);
     config.extra_ids = value.get<int64_t>();
+  } else if (key == "auto_map") {
+    config.is_qwens_own = is_qwens_own(value);
   } else if (key == "added_tokens_decoder") {
     read_added_tokens_decoder(config, key, value);
   } else if (!is_extra_key(key)) {

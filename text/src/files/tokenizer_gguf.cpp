@@ -43,6 +43,8 @@ const std::vector<KnownPre>& known_pres() {
   static const std::vector<std::string_view> deep_seek = {kDeepSeekDigits, kDeepSeekHan, kDeepSeekWords};
   static const std::vector<std::string_view> coder = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepSeekOtherWords,
                                                       kDigits};
+  static const std::vector<std::string_view> letters = {"[\r\n]",  kDeepSeekLetters,    kDeepSeekPunctuation,
+                                                        R"(\s+$)", kDeepSeekOtherWords, kDigits};
   static const std::vector<KnownPre> kPres = {
       {.names = {"gpt-2", "olmo"}, .use_regex = true},
       {.names = {"smollm", "starcoder"}, .expressions = {kDigits}, .use_regex = true},
@@ -54,6 +56,7 @@ const std::vector<KnownPre>& known_pres() {
       {.names = {"qwen2", "deepseek-r1-qwen", "megrez"}, .expressions = {kQwen2Expression}, .nfc = true},
       {.names = {"gpt-4o", "llama4"}, .expressions = {kO200kExpression}},
       {.names = {"tekken"}, .expressions = {kTekkenExpression}, .ignore_merges = true, .adds_bos = true},
+      {.names = {"deepseek-llm"}, .expressions = letters},
       {.names = {"deepseek-coder"}, .expressions = coder},
       {.names = {"deepseek-v3"}, .expressions = deep_seek}};
   return kPres;

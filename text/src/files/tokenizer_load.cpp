@@ -427,6 +427,8 @@ class Loader {
     if (const SentencePieceClass* known = class_.pieces; known && (is_sentencepiece_ || !known->file_has_frame)) {
       return known->frame(vocabulary, names_, config_);
     }
+    if (config_.is_qwens_own && config_.add_eos_token.value_or(false))
+      return find_sentencepiece_class("LlamaTokenizer")->frame(vocabulary, names_, config_);
     return json_ && json_->sequence ? *json_->sequence : plain_template();
   }
   // tokenizer.json must agree with the class.

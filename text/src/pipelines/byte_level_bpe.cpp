@@ -249,7 +249,11 @@ const PipelineEntry& byte_level_bpe() {
                    .model_type = "roberta",
                    .special = roberta_names("<unk>"),
                    .frame = roberta_template,
-                   .trims_offsets = true}},
+                   .trims_offsets = true},
+                  {.name = "DebertaTokenizer",
+                   .model_type = "deberta",
+                   .special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[CLS]", "[SEP]"},
+                   .frame = roberta_template}},
       .saved_class = kPlainClass,
       .normalize = [](const TokenizerOptions& options, std::string_view text) {
         return options.byte_level.nfc ? to_nfc(text) : std::string(text);

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "rf/io/error.h"
+#include "rf/io/processors.h"
 #include "rf/io/utf8.h"
 #include "rf/text/workers.h"
 
@@ -115,7 +115,7 @@ void check(const Tokenizer& tokenizer, const BatchOptions& options) {
 }
 
 int threads_of(const BatchOptions& options) {
-  return options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return options.threads > 0 ? options.threads : io::available_processors();
 }
 
 // The template, without special tokens if none are wanted.

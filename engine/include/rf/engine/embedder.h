@@ -104,6 +104,7 @@ struct EmbedderOptions {
   std::optional<std::string> prompt{};  // text before each text
   std::optional<std::string> prompt_name{};  // one of the directory's prompts
   std::string task{};  // one of the model's (Model::info), which adds its adapter, and its prompt where none is given
+  std::string adapter{};  // as ModelOptions has it
   LongTexts long_texts = LongTexts::kTruncate;
   int threads = 1;  // that tokenize (see tokenizing_threads); 0: all
   // Takes warnings, each a line; without it they are dropped.
@@ -178,6 +179,17 @@ struct TextVectors {
 // comes after all others, as in sentence-transformers: with the sum -1e9.
 RF_ENGINE_API double max_similarity(const EmbedderInfo& model, std::span<const float> query,
                                     std::span<const float> document);
+
+// Ward clustering of a text's vectors by their cosines, whose groups become their means (HierarchicalTokenPooling).
+struct TokenPooling {
+  double factor = 1;             // vectors for one that is left
+  int64_t protected_tokens = 1;  // the first ones, which stay
+  bool normalizes = false;
+  bool pools_queries = false, pools_documents = true;
+};
+
+// What a text's vectors of tokens become, [n, dimensions].
+RF_ENGINE_API void pool_tokens(const TokenPooling& pooling, int64_t dimensions, std::vector<float>& vectors);
 
 class RF_ENGINE_API Embedder {
  public:

@@ -45,7 +45,8 @@ struct ModelOptions {
   std::vector<float> layer_weights{};
   // Takes warnings, each a line; without it they are dropped.
   std::function<void(const std::string&)> warn{};
-  std::string task{};  // one of ModelInfo::tasks, whose adapter is added to the weights; "": none
+  std::string task{};     // one of ModelInfo::tasks, whose adapter is added to the weights; "": none
+  std::string adapter{};  // a folder with an adapter of PEFT, which is added; "": none
 };
 
 // Sequence i is ids[offsets[i]] .. ids[offsets[i + 1] - 1].

@@ -23,7 +23,8 @@ struct ModelDirectory {
 struct ServerOptions {
   std::vector<ModelDirectory> models;  // the first is meant where a client names none
   engine::Precision precision{};       // kFloat32
-  // Where to listen: a Unix socket if its path is given, else the address and port; port 0 is any free one.
+  // Where to listen: at the socket that systemd passes, else a Unix socket if its path is given, else the address and
+  // port; port 0 is any free one.
   std::string host = "127.0.0.1";
   uint16_t port = 8080;
   std::string unix_socket{};
@@ -33,7 +34,9 @@ struct ServerOptions {
   std::string certificate{}, key{};
   std::vector<std::string> origins{};  // that browsers may call from (CORS); "*" is any
   int64_t max_body_bytes = int64_t{16} << 20;
+  int64_t max_connections = 10000;  // of more, the one that waits longest is closed; at most the process may open
   int64_t max_queued_tokens = int64_t{16} << 20;  // of all unfinished requests; more are answered with 429
+  int64_t max_memory_bytes = int64_t{4} << 30;    // of the bodies and results of all unfinished requests
   int64_t token_budget = 0;  // tokens that are computed together; 0: as many as take 10 ms, so that a short request
                              // is computed soon while a long one is
   int threads = 0;           // that read requests and tokenize; 0: one for each processor

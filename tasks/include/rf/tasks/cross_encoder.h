@@ -27,6 +27,7 @@ namespace rf::tasks {
 struct CrossEncoderOptions {
   std::string model_dir;
   text::LoadOptions load{};
+  std::string adapter{};                // a folder with an adapter of PEFT, which is added; "": none
   std::optional<int64_t> max_length{};  // tokens of a pair; default: the smaller of what tokenizer and positions say
   engine::Precision precision{};        // kFloat32
   int64_t batch_tokens = 4096;          // that are computed together; a longer pair is computed alone

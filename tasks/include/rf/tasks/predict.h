@@ -27,6 +27,7 @@ struct PredictOptions {
   std::vector<std::string> texts{};              // for predict, instead of the input: each is a record of one text
   std::map<std::string, std::string> columns{};  // fields of the task's columns that have other names here
   text::LoadOptions load;
+  std::string adapter{};              // a folder with an adapter of PEFT, which is added; "": none
   std::optional<int64_t> max_length;  // in place of the task's
   engine::Precision precision{};      // kFloat32
   int64_t batch_tokens = 4096;        // of the rows that are computed together; a longer row is computed alone

@@ -1,0 +1,224 @@
+"""Adapters that PEFT saves, added to the weights of a model: beside the formula, and beside PEFT if it is installed."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import roformer_cpp
+from cli_support import refused, results
+from engine_case import assert_close
+from sentence_model import TEXTS, save_classifier, save_encoder, save_modules
+
+CONFIG = dict(peft_type="LORA", r=4, lora_alpha=10, bias="none", init_lora_weights=True, target_modules=["query"])
+QUERY = "bert.encoder.layer.0.attention.self.query"
+EMBEDDINGS = "bert.embeddings.word_embeddings"
+
+
+def save_adapter(folder, tensors, **changes):
+    folder.mkdir(exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps(CONFIG | changes))
+    named = {f"base_model.model.{name}": value.contiguous() for name, value in tensors.items()}
+    save_file(named, folder / "adapter_model.safetensors")
+    return folder
+
+
+def factors(weights, name, rank=4, embedding=False):
+    """Random ones of a module, by the names of PEFT."""
+    generator = torch.Generator().manual_seed(len(name))
+    out, wide = weights[name + ".weight"].shape
+    if embedding:
+        out, wide = wide, out
+    down, up = (0.5 * torch.randn(shape, generator=generator) for shape in ((rank, wide), (out, rank)))
+    kinds = ("lora_embedding_A", "lora_embedding_B") if embedding else ("lora_A.weight", "lora_B.weight")
+    return {f"{name}.{kind}": value for kind, value in zip(kinds, (down, up), strict=True)}
+
+
+def merged(weights, tensors, alpha=10, root=False):
+    """The weights of the model that has the adapter's tensors added."""
+    out = dict(weights)
+    for name, down in tensors.items():
+        if name.endswith(("lora_A.weight", "lora_embedding_A")):
+            up = tensors[name.replace("_A", "_B")]
+            scale = alpha / (math.sqrt(len(down)) if root else len(down))
+            change = scale * (up.double() @ down.double())
+            module = name.rpartition(".lora_")[0] + ".weight"
+            out[module] = (out[module].double() + (change.T if "embedding_A" in name else change)).float()
+        elif "lora_" not in name:
+            out[name.replace(".base_layer", "")] = tensors[name]
+    return out
+
+
+def with_weights(model, folder, weights):
+    """Another directory of the model, with these weights."""
+    folder.mkdir()
+    model.save_pretrained(folder)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return type(model).from_pretrained(folder).eval()
+
+
+def classifier(folder, labels=3):
+    """A classifier, an adapter of every kind of tensor, and the classifier with the adapter in its weights."""
+    folder.mkdir()
+    model, _ = save_classifier(folder, labels)
+    weights = load_file(folder / "model.safetensors")
+    tensors = factors(weights, QUERY) | factors(weights, "bert.encoder.layer.1.output.dense", 2)
+    tensors |= factors(weights, EMBEDDINGS, 3, embedding=True)
+    tensors["classifier.weight"] = torch.randn(weights["classifier.weight"].shape)
+    tensors[QUERY + ".base_layer.bias"] = torch.randn(weights[QUERY + ".bias"].shape)
+    return model, weights, tensors
+
+
+@pytest.mark.parametrize("root", [False, True])
+def test_predict(root, tmp_path):
+    base = tmp_path / "base"
+    model, weights, tensors = classifier(base)
+    adapter = save_adapter(tmp_path / "adapter", tensors, use_rslora=root, rank_pattern={"output.dense": 2})
+    theirs = with_weights(model, tmp_path / "merged", merged(weights, tensors, root=root))
+    tokenizer = transformers.BertTokenizer(str(base / "vocab.txt"))
+    with torch.no_grad():
+        wanted = [
+            theirs(**tokenizer(text, truncation=True, max_length=32, return_tensors="pt")).logits.softmax(-1)[0].numpy()
+            for text in TEXTS
+        ]
+    lines = results("predict", "--model", base, "--adapter", adapter, "--text", *TEXTS)
+    assert_close(np.array([list(line["probabilities"].values()) for line in lines]), np.stack(wanted))
+    ours = roformer_cpp.Engine(base, adapter=adapter).predict(TEXTS)
+    assert [line["probabilities"] for line in ours] == [line["probabilities"] for line in lines]
+    plain = results("predict", "--model", base, "--text", *TEXTS)
+    assert [line["probabilities"] for line in plain] != [line["probabilities"] for line in lines]
+
+
+def test_rerank(tmp_path):
+    base = tmp_path / "base"
+    model, weights, tensors = classifier(base, labels=1)
+    adapter = save_adapter(tmp_path / "adapter", tensors)
+    theirs = with_weights(model, tmp_path / "merged", merged(weights, tensors))
+    tokenizer = transformers.BertTokenizer(str(base / "vocab.txt"))
+    texts = [text for text in TEXTS if text]
+    pairs = [("a query", text) for text in texts]
+    with torch.no_grad():
+        wanted = np.array(
+            [
+                theirs(**tokenizer(*pair, truncation=True, max_length=32, return_tensors="pt")).logits.sigmoid()[0, 0]
+                for pair in pairs
+            ]
+        )
+    assert_close(roformer_cpp.CrossEncoder(base, adapter=adapter).predict(pairs), wanted)
+    lines = results("rerank", "--model", base, "--adapter", adapter, "--query", "a query", "--text", *texts)
+    found = {line["index"]: line["score"] for line in lines}
+    assert_close(np.array([found[i] for i in range(len(texts))]), wanted)
+
+
+def sentence_model(folder):
+    """A bare encoder, and an adapter under the names of a classifier, with its head."""
+    folder.mkdir()
+    model = save_encoder(folder)
+    save_modules(folder, normalize=True)
+    weights = load_file(folder / "model.safetensors")
+    names = ["embeddings.word_embeddings", "encoder.layer.1.attention.self.value", "encoder.layer.0.output.dense"]
+    tensors = {}
+    for name in names:
+        tensors |= factors(weights, name, embedding="embeddings" in name)
+    return model, weights, tensors
+
+
+def test_embed(tmp_path):
+    base = tmp_path / "base"
+    model, weights, tensors = sentence_model(base)
+    head = {"classifier.weight": torch.zeros(3, 4)}
+    adapter = save_adapter(tmp_path / "adapter", {f"bert.{name}": value for name, value in tensors.items()} | head)
+    save_adapter(tmp_path / "bare", tensors)
+    theirs = with_weights(model, tmp_path / "merged", merged(weights, tensors))
+    tokenizer = transformers.BertTokenizer(str(base / "vocab.txt"))
+    with torch.no_grad():
+        inputs = [tokenizer(text, truncation=True, max_length=24, return_tensors="pt") for text in TEXTS]
+        means = torch.stack([theirs(**each).last_hidden_state[0].mean(0) for each in inputs])
+    wanted = torch.nn.functional.normalize(means).numpy()
+    for folder in (adapter, tmp_path / "bare"):
+        assert_close(roformer_cpp.Engine(base, adapter=folder).embed(TEXTS), wanted)
+        lines = results("embed", "--model", base, "--adapter", folder, "--text", *TEXTS)
+        assert_close(np.array([line["embedding"] for line in lines]), wanted)
+
+
+def test_refused(tmp_path):
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    _, _, tensors = classifier(base)
+    command = ("predict", "--model", base, "--adapter", adapter, "--text", "a")
+    for changes, message in (
+        ({"use_dora": True}, "use_dora must be absent or off for plain LoRA, got true"),
+        ({"alpha_pattern": {"query": 3}}, "alpha_pattern must be absent or off"),
+        ({"peft_type": "IA3"}, 'peft_type must be "LORA", got "IA3"'),
+        ({"init_lora_weights": "pissa"}, 'init_lora_weights must be one that leaves .*, got "pissa"'),
+        ({"lora_alpha": None}, "lora_alpha must be a number, got null"),
+        ({"some_new_key": [1]}, r"some_new_key must be absent or off for plain LoRA, got \[1\]"),
+    ):
+        save_adapter(adapter, tensors, **changes)
+        assert_matches(message, refused(*command))
+    down, up = f"{QUERY}.lora_A.weight", f"{QUERY}.lora_B.weight"
+    for bad, message in (
+        ({down: tensors[down][:3]}, "query\" must have two factors of one rank, got others"),
+        ({down: tensors[down][:, :5]}, r"query.weight\" must have the shape \[.*\] of the model, got \["),
+        ({up: None}, "must have two factors of one rank, got others"),
+        ({down: None}, "must have two factors of one rank, got one"),
+        ({"bert.encoder.layer.9.x.lora_A.weight": torch.zeros(2, 4), "bert.encoder.layer.9.x.lora_B.weight":
+            torch.zeros(4, 2)}, "an adapter must change tensors of the model, got \"bert.encoder.layer.9.x.weight"),
+        ({"score.weight": torch.zeros(3, 4)}, 'must change tensors of the model, got "score.weight"'),
+        ({"classifier.weight": torch.zeros(3, 4)}, r"classifier.weight. must have the shape \[3"),
+        ({f"{QUERY}.lora_magnitude_vector": torch.zeros(4)}, "an adapter must be plain LoRA, got"),
+        ({down: tensors[down] * float("nan")}, "adapters must be finite, got"),
+    ):  # fmt: skip
+        save_adapter(adapter, {name: value for name, value in (tensors | bad).items() if value is not None})
+        assert_matches(message, refused(*command))
+    (adapter / "adapter_model.safetensors").unlink()
+    assert "adapter_model.safetensors" in refused(*command)
+    with pytest.raises(FileNotFoundError):
+        roformer_cpp.Engine(base, adapter=adapter).predict("a")
+
+
+def assert_matches(pattern, message):
+    import re
+
+    assert re.search(pattern, message), message
+
+
+def test_tied_embeddings(tmp_path):
+    """A masked language model uses its embeddings twice, of which PEFT changes one; fill-mask has no adapters."""
+    base = tmp_path / "base"
+    base.mkdir()
+    save_encoder(base)
+    with pytest.raises(ValueError, match=r"an adapter goes with embed and predict, got .* for fill-mask"):
+        _, _, tensors = sentence_model(tmp_path / "model")
+        roformer_cpp.Engine(base, adapter=save_adapter(tmp_path / "adapter", tensors)).fill_mask("a [MASK]")
+
+
+@pytest.mark.parametrize("settings", [{"use_rslora": True}, {"bias": "all"}, {"rank_pattern": {"value": 2}}])
+def test_peft(settings, tmp_path):
+    """What PEFT saves, beside what PEFT computes."""
+    peft = pytest.importorskip("peft", reason="needs peft (pip)")
+    base = tmp_path / "base"
+    base.mkdir()
+    model, tokenizer = save_classifier(base, 3)
+    targets = ["query", "value", "word_embeddings"]
+    config = peft.LoraConfig(
+        task_type="SEQ_CLS", r=4, lora_alpha=9, target_modules=targets, modules_to_save=["classifier"], **settings
+    )
+    adapted = peft.get_peft_model(model, config).eval()
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if parameter.requires_grad:
+                assert "lora_" in name or "classifier" in name or "bias" in name
+                parameter.add_(0.3 * torch.randn(parameter.shape))
+        adapted.save_pretrained(tmp_path / "adapter")
+        wanted = [
+            adapted(**tokenizer(text, truncation=True, max_length=32, return_tensors="pt"))
+            .logits.softmax(-1)[0]
+            .numpy()
+            for text in TEXTS
+        ]
+    lines = roformer_cpp.Engine(base, adapter=tmp_path / "adapter").predict(TEXTS)
+    assert_close(np.array([list(line["probabilities"].values()) for line in lines]), np.stack(wanted))
