@@ -194,13 +194,18 @@ Value select_as(const Value& value, Arguments& arguments) {
   return select(value, arguments, by_attribute, selected);
 }
 
+bool read_text(const Value& value, double& number) {
+  if (value.is_undefined()) refuse("a number must not be undefined");
+  return value.text() != nullptr && read_number(*value.text(), number);
+}
+
 Value to_integer(const Value& value, Arguments& arguments) {
   const Value otherwise = arguments.take("default", Value(int64_t{0}));
   double number = 0;
   if (value.is_number()) {
     if (!value.is<double>()) return Value(value.as_integer(""));
     number = value.as_number();
-  } else if (value.text() == nullptr || !read_number(*value.text(), number)) {
+  } else if (!read_text(value, number)) {
     return otherwise;
   }
   constexpr double kLimit = 9007199254740992.0;  // 2^53
@@ -211,7 +216,7 @@ Value to_float(const Value& value, Arguments& arguments) {
   const Value otherwise = arguments.take("default", Value(0.0));
   double number = 0;
   if (value.is_number()) return Value(value.as_number());
-  return value.text() != nullptr && read_number(*value.text(), number) ? Value(number) : otherwise;
+  return read_text(value, number) ? Value(number) : otherwise;
 }
 
 Value absolute(const Value& value, Arguments& /*none*/) {
@@ -247,9 +252,10 @@ Value indent(const Value& value, Arguments& arguments) {
       width.text() != nullptr
           ? *width.text()
           : std::string(static_cast<size_t>(std::clamp<int64_t>(width.as_integer("width"), 0, kMaxWidth)), ' ');
+  const std::string lines = value.str() + "\n";
   TextBuilder text;
   bool is_first = true;
-  for (const std::string_view line : lines_of(value.str() + "\n")) {
+  for (const std::string_view line : lines_of(lines)) {
     if (!is_first) text.append("\n");
     if (is_first ? first_too : blank_too || !line.empty()) text.append(space);
     text.append(line);
@@ -308,7 +314,7 @@ const std::map<std::string_view, Filter>& filters() {
        [](const Value& value, Arguments& arguments) {
          const Value characters = arguments.take("chars", Value(None{}));
          const std::string text = value.str();
-         return Value(characters.is<None>() ? strip(text) : strip(text, *characters.text()));
+         return Value(characters.is<None>() ? strip(text) : strip(text, text_of(characters, "chars")));
        }},
       {"unique", unique},
       {"upper", of_text<upper>},
@@ -342,13 +348,12 @@ const std::map<std::string_view, Test>& tests() {
       {"boolean", [](const Value& value, Arguments&) { return value.is<bool>(); }},
       {"callable", [](const Value& value, Arguments&) { return value.callable() != nullptr; }},
       {"defined", [](const Value& value, Arguments&) { return !value.is_undefined(); }},
-      {"divisibleby",
-       [](const Value& value, Arguments& rest) {
-         return operation("%", value, rest.need("num")).as_integer("divisibleby") == 0;
-       }},
+      {"divisibleby", [](const Value& value,
+                         Arguments& rest) { return operation("%", value, rest.need("num")) == Value(int64_t{0}); }},
       {"eq", kEqual},
       {"equalto", kEqual},
-      {"even", [](const Value& value, Arguments&) { return value.as_integer("even") % 2 == 0; }},
+      {"even",
+       [](const Value& value, Arguments&) { return operation("%", value, Value(int64_t{2})) == Value(int64_t{0}); }},
       {"false", [](const Value& value, Arguments&) { return value.is<bool>() && !value.truth(); }},
       {"float", [](const Value& value, Arguments&) { return value.is<double>(); }},
       {"ge", kAtLeast},
@@ -364,7 +369,8 @@ const std::map<std::string_view, Test>& tests() {
       {"ne", kUnequal},
       {"none", [](const Value& value, Arguments&) { return value.is<None>(); }},
       {"number", [](const Value& value, Arguments&) { return value.is_number(); }},
-      {"odd", [](const Value& value, Arguments&) { return value.as_integer("odd") % 2 != 0; }},
+      {"odd",
+       [](const Value& value, Arguments&) { return operation("%", value, Value(int64_t{2})) == Value(int64_t{1}); }},
       {"sequence", [](const Value& value, Arguments&) { return is_sequence(value); }},
       {"string", [](const Value& value, Arguments&) { return is_text(value); }},
       {"true", [](const Value& value, Arguments&) { return value.is<bool>() && value.truth(); }},

@@ -175,6 +175,10 @@ const std::map<std::string_view, Method>& methods_of(const Value& value) {
   return value.items() != nullptr ? kOfList : kNone;
 }
 
+[[noreturn]] void refuse_undefined(const Value& value) {
+  refuse("{} is undefined", io::printable(std::get<Undefined>(value.content()).name));
+}
+
 // The value's method, or undefined.
 Value method_of(const Value& value, std::string_view name) {
   if (!methods_of(value).contains(name)) return Value(Undefined{std::string(name)});
@@ -236,7 +240,7 @@ Value number_operation(std::string_view name, const Value& a, const Value& b) {
   if (y == 0) refuse("a division must be by a number other than 0");
   if (name == "/") return Value(x / y);
   const double rest = std::fmod(x, y);
-  const double modulo = rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+  const double modulo = rest == 0 ? std::copysign(0, y) : (rest < 0) != (y < 0) ? rest + y : rest;
   return Value(name == "%" ? modulo : std::floor((x - modulo) / y + 0.5));
 }
 
@@ -269,7 +273,7 @@ Value call_method(const Value& self, std::string_view name, Arguments arguments)
 }
 
 Value attribute_of(const Value& value, std::string_view name) {
-  if (value.is_undefined()) refuse("{} is undefined", io::printable(std::get<Undefined>(value.content()).name));
+  if (value.is_undefined()) refuse_undefined(value);
   if (value.fields() != nullptr) {
     const Value* found = find(value.fields()->fields, name);
     return found != nullptr ? *found : Value(Undefined{std::string(name)});
@@ -279,7 +283,7 @@ Value attribute_of(const Value& value, std::string_view name) {
 }
 
 Value item_of(const Value& value, const Value& key) {
-  if (value.is_undefined()) refuse("{} is undefined", io::printable(std::get<Undefined>(value.content()).name));
+  if (value.is_undefined()) refuse_undefined(value);
   if (value.dict() != nullptr && key.text() != nullptr) {
     const Value* found = find(*value.dict(), *key.text());
     if (found != nullptr) return *found;
@@ -299,8 +303,10 @@ Value item_of(const Value& value, const Value& key) {
 }
 
 Value slice_of(const Value& value, const Value& begin, const Value& end, const Value& step) {
-  if (value.text() == nullptr && value.items() == nullptr)
+  if (value.is_undefined()) refuse_undefined(value);
+  if (value.text() == nullptr && value.items() == nullptr) {
     refuse("a slice must be of a string or a list, got {}", value.type());
+  }
   const int64_t by = step.is<None>() ? 1 : step.as_integer("the step of a slice");
   if (by == 0) refuse("the step of a slice must not be 0");
   const std::vector<std::string_view> characters =
@@ -347,7 +353,12 @@ Value operation(std::string_view name, const Value& a, const Value& b) {
 bool contains(const Value& value, const Value& item) {
   if (value.text() != nullptr)
     return value.text()->find(string_argument(item, "what is searched in a string")) != std::string::npos;
-  if (value.dict() != nullptr) return item.text() != nullptr && find(*value.dict(), *item.text()) != nullptr;
+  if (value.dict() != nullptr) {
+    if (item.dict() != nullptr || (item.items() != nullptr && !item.is_tuple())) {
+      refuse("a key must be hashable, got {}", item.type());
+    }
+    return item.text() != nullptr && find(*value.dict(), *item.text()) != nullptr;
+  }
   if (value.items() != nullptr) return std::ranges::find(*value.items(), item) != value.items()->end();
   if (value.is_undefined()) return false;
   refuse("in must search a string, a list or a mapping, got {}", value.type());
