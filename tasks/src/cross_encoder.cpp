@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "classes.h"
 #include "cross_encoder_files.h"
 #include "model_task.h"
-#include "pair_template.h"
 #include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/finite.h"
@@ -45,7 +45,6 @@ struct CrossEncoder::Impl {
   CrossEncoderInfo info;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   engine::Model model;
-  std::optional<PairTemplate> pair_template;
   text::RowSettings rows;
   bool cuts_left;
   mutable std::mutex mutex;  // of the encoder
@@ -64,7 +63,6 @@ struct CrossEncoder::Impl {
     constexpr int64_t kNoLimit = int64_t{1} << 24;
     info.labels = files.generates ? std::vector<std::string>{"LABEL_0"} : model.info().labels;
     if (files.generates) check_score();
-    if (files.chat_template) pair_template.emplace(files.chat_template->first, files.chat_template->second);
     info.max_length = options.max_length.value_or(row_length(files.encoder_dir, config, kNoLimit));
     info.activation =
         options.activation.value_or(files.activation.value_or(default_activation(std::ssize(info.labels))));
@@ -94,8 +92,13 @@ struct CrossEncoder::Impl {
   }
 
   text::Encoding encode_message(const std::string& prompt, std::string_view query, std::string_view document) const {
+    nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+    if (!prompt.empty()) messages.push_back({{"role", "system"}, {"content", prompt}});
+    messages.push_back({{"role", "query"}, {"content", query}});
+    messages.push_back({{"role", "document"}, {"content", document}});
+    const auto variables = text::chat_variables(*tokenizer, std::move(messages), text::GenerationPrompt::kNone);
     text::Encoding tokens;
-    tokenizer->encode(pair_template->render(prompt, query, document), tokens);
+    tokenizer->encode(files.chat_template->render(variables), tokens);
     return tokens;
   }
 
@@ -144,7 +147,7 @@ struct CrossEncoder::Impl {
   }
 
   engine::DistinctSequences tokenize(std::span<const text::TextPair> pairs, const std::string& prompt) {
-    if (pair_template) {
+    if (files.chat_template) {
       engine::DistinctSequences sequences;
       add_messages(pairs, prompt, sequences);
       return sequences;
