@@ -67,6 +67,7 @@ struct CrossEncoder::Impl {
     info.activation =
         options.activation.value_or(files.activation.value_or(default_activation(std::ssize(info.labels))));
     info.prompt = engine::prompt_of(files.prompts, options.prompt, options.prompt_name, kWhere);
+    if (files.chat_template) check_template();
     info.prompts = files.prompts.by_name;
     info.default_prompt_name = files.prompts.default_name;
     if (info.max_length < 1) fail<ArgumentError>(kWhere, "max-length must be at least 1, got {}", info.max_length);
@@ -91,14 +92,28 @@ struct CrossEncoder::Impl {
       fail(kWhere, "tokens of LogitScore must be below vocab_size, {}, got {}", config.vocab_size, largest);
   }
 
-  text::Encoding encode_message(const std::string& prompt, std::string_view query, std::string_view document) const {
+  // A template for chats may ignore the roles of a pair.
+  void check_template() const {
+    const std::string query = "the query", document = "the document";
+    const std::string text = message(info.prompt, query, document);
+    if (text.find(query) == std::string::npos || text.find(document) == std::string::npos) {
+      fail(files.encoder_dir, "the chat template of a reranker must contain the messages query and document, got {}",
+           io::printable(text));
+    }
+  }
+
+  std::string message(const std::string& prompt, std::string_view query, std::string_view document) const {
     nlohmann::ordered_json messages = nlohmann::ordered_json::array();
     if (!prompt.empty()) messages.push_back({{"role", "system"}, {"content", prompt}});
     messages.push_back({{"role", "query"}, {"content", query}});
     messages.push_back({{"role", "document"}, {"content", document}});
-    const auto variables = text::chat_variables(*tokenizer, std::move(messages), text::GenerationPrompt::kNone);
+    return files.chat_template->render(
+        text::chat_variables(*tokenizer, std::move(messages), text::GenerationPrompt::kNone));
+  }
+
+  text::Encoding encode_message(const std::string& prompt, std::string_view query, std::string_view document) const {
     text::Encoding tokens;
-    tokenizer->encode(files.chat_template->render(variables), tokens);
+    tokenizer->encode(message(prompt, query, document), tokens);
     return tokens;
   }
 
