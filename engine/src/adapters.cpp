@@ -7,7 +7,9 @@
 #include <cmath>
 
 #include "rf/io/error.h"
+#include "rf/io/half.h"
 #include "rf/io/printable.h"
+#include "rf/io/safetensors.h"
 #include "weights.h"
 
 namespace rf::engine {
@@ -53,6 +55,10 @@ std::vector<float> part_of(const io::TensorView& view, int64_t task) {
 }  // namespace
 
 std::vector<float> adapter_values(const io::TensorView& view, int64_t begin, int64_t count) {
+  if (!io::is_floating(view.dtype)) {
+    fail(kAdaptersWhere, "adapters must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(view.dtype),
+         io::printable(view.name));
+  }
   std::vector<float> values(static_cast<size_t>(count));
   read_elements(view, begin, count, values.data());
   const auto bad = std::ranges::find_if(values, [](float x) { return !std::isfinite(x); });

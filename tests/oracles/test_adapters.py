@@ -177,7 +177,7 @@ def test_refused(tmp_path):
         ({"classifier.weight": torch.zeros(3, 4)}, r"classifier.weight. must have the shape \[3"),
         ({f"{QUERY}.lora_magnitude_vector": torch.zeros(4)}, "an adapter must be plain LoRA, got"),
         ({down: tensors[down] * float("nan")}, "adapters must be finite, got"),
-        ({down: tensors[down].long()}, "F32"),
+        ({down: tensors[down].long()}, "adapters must be F16, BF16, F32 or F64, got I64"),
     ):  # fmt: skip
         save_adapter(adapter, {name: value for name, value in (tensors | bad).items() if value is not None})
         assert_matches(message, refused(*command))
