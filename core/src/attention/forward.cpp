@@ -116,8 +116,8 @@ HWY_INLINE void compute_weights(float* tile, int64_t keys, float factor, const F
   const FloatTag d;
   constexpr int64_t kStep = kPairs ? 2 : 1;
   const auto weight = [&](int64_t j, int l) HWY_ATTR {
-    // Rounded as in compute_largest and finish_scores: the exponent of the largest score is exactly 0, and the mask of a
-    // tile changes no bit of a query that it leaves whole.
+    // Rounded as in compute_largest and finish_scores: the exponent of the largest score is exactly 0, and the mask of
+    // a tile changes no bit of a query that it leaves whole.
     const auto score = hn::Mul(hn::LoadU(d, tile + j * kQueryTile + l * kLanes), hn::Set(d, factor));
     const auto exponent = hn::Sub(score, origin[l]);
     const auto w = kPairs ? coarse_exp2(exponent) : exp2(exponent);
