@@ -219,19 +219,21 @@ void Encoder::norm_heads(const Block& block, int64_t tokens, void* qkv) const {
 // y = down(activation(up(x))), or with a gate down(activation(gate(x)) * up(x)).
 void Encoder::feed_forward(const Block& block, int64_t tokens, const void* x, void* wide, void* y) const {
   const int64_t inner = config_.intermediate_size;
-  if (config_.block.gated) {
+  if (block.up.is_gated()) {
+    block.up(tokens, x, config_.hidden_size, wide);
+  } else if (config_.block.gated) {
     block.up(tokens, x, config_.hidden_size, wide);
     multiply_by_gate(config_.hidden_act, dtype_, tokens, inner, wide);
   } else {
     block.up(tokens, x, config_.hidden_size, wide, config_.hidden_act);
   }
-  block.down(tokens, wide, config_.block.gated ? 2 * inner : inner, y);
+  block.down(tokens, wide, config_.block.gated && !block.up.is_gated() ? 2 * inner : inner, y);
 }
 
 void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend& attend) const {
   const int64_t tokens = input.sequences.tokens, hidden = config_.hidden_size, element = bytes_of(dtype_);
-  const int64_t wide_columns =
-      std::max({qkv_width(), config_.intermediate_size * (config_.block.gated ? 2 : 1), config_.embedding_size});
+  const int64_t up_columns = config_.intermediate_size * (config_.block.gated && !blocks_.back().up.is_gated() ? 2 : 1);
+  const int64_t wide_columns = std::max({qkv_width(), up_columns, config_.embedding_size});
   const int64_t narrow_bytes = tokens * std::max(hidden, out_width()) * element;
   void* x = work.buffer(kHidden, tokens * hidden * element);
   void* wide = work.buffer(kWide, tokens * wide_columns * element);

@@ -76,6 +76,8 @@ Linear::Linear(Precision precision, int64_t in, int64_t out, const float* weight
   packed_.reset(packed);
 }
 
+void Linear::set_gate(Activation gate) { gate_ = form_of(gate).value(); }
+
 void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y,
                         std::optional<Activation> activation) const {
   rf_linear_args args = {};
@@ -90,7 +92,8 @@ void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y,
   args.packed = packed_.get();
   args.bias = bias_.empty() ? nullptr : bias_.data();
   args.y = y;
-  args.y_stride = out_;
+  args.y_stride = is_gated() ? out_ / 2 : out_;
+  args.gate = gate_;
   check_status(rf_linear_forward(&args));
   if (activation && args.activation == RF_LINEAR_NONE) activate(*activation, dtype_, rows, out_, y, out_);
 }
@@ -171,6 +174,20 @@ void activate(Activation activation, rf_dtype dtype, int64_t rows, int64_t colum
   args.factor = factor;
   args.x_stride = args.y_stride = args.factor_stride = stride;
   check_status(rf_gelu_forward(&args));
+}
+
+constexpr int64_t kGates = 32;  // of a group
+
+bool has_fused_gate(Precision precision, Activation activation, int64_t columns) {
+  return precision != Precision::kInt8 && form_of(activation) && columns % kGates == 0;
+}
+
+void order_gates(int64_t columns, int64_t width, const float* from, float* to) {
+  const int64_t group = kGates * width, up = columns * width;
+  for (int64_t i = 0; i < up; i += group, to += 2 * group) {
+    std::copy_n(from + i, group, to);
+    std::copy_n(from + up + i, group, to + group);
+  }
 }
 
 void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x) {

@@ -31,6 +31,9 @@ class Linear {
          const std::vector<float>& largest_inputs = {});
 
   bool empty() const { return packed_ == nullptr; }
+  // Rows of the weight come as rf/linear.h has them for gates of this activation, and y has half the columns.
+  void set_gate(Activation gate);
+  bool is_gated() const { return gate_ != 0; }
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }
   // x: rows of `in` elements with stride x_stride; y: [rows, out] of the same type, after the activation.
@@ -40,6 +43,7 @@ class Linear {
  private:
   rf_dtype dtype_ = RF_F32;
   int64_t in_ = 0, out_ = 0;
+  rf_gelu_form gate_ = {};
   std::unique_ptr<rf_linear_packed, DestroyPacked> packed_;
   std::vector<float> bias_;
 };
@@ -76,6 +80,11 @@ struct LayerInputs {
 // nullptr for 1, else for forms of GELU and SiLU. Without a form, stride must be columns.
 void activate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x, int64_t stride,
               const void* factor = nullptr);
+
+// Whether products can apply gates of `columns` columns as they write them; order_gates() orders rows of width
+// elements, [gate; up], for it.
+bool has_fused_gate(Precision precision, Activation activation, int64_t columns);
+void order_gates(int64_t columns, int64_t width, const float* from, float* to);
 
 // gate = activation(gate) * up in place, in rows [gate, up] of 2 columns elements.
 void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x);

@@ -263,21 +263,35 @@ Linear read_linear(const Weights& weights, const std::string& name, Precision pr
           largest_inputs};
 }
 
+namespace {
+
+// Matrices one below the other, [sum of outs, in], and their biases.
+struct Joined {
+  int64_t in, rows = 0;
+  Floats values{};
+  std::vector<float> bias{};
+
+  Joined(const Weights& weights, const std::vector<std::string>& names) : in(weights.shape(names[0] + ".weight")[1]) {
+    for (const std::string& name : names) rows += weights.shape(name + ".weight")[0];
+    values = make_floats(rows * in);
+    float* to = values.get();
+    for (const std::string& name : names) {
+      weights.read(name + ".weight", to);
+      to += weights.shape(name + ".weight")[0] * in;
+      const std::vector<float> added = read_bias(weights, name);
+      bias.insert(bias.end(), added.begin(), added.end());
+    }
+  }
+  Linear packed(Precision precision, const std::vector<float>& largest_inputs) {
+    return {precision, in, rows, values.get(), std::move(bias), largest_inputs};
+  }
+};
+
+}  // namespace
+
 Linear read_joined(const Weights& weights, const std::vector<std::string>& names, Precision precision,
                    const std::vector<float>& largest_inputs) {
-  const int64_t in = weights.shape(names[0] + ".weight")[1];
-  int64_t rows = 0;
-  for (const std::string& name : names) rows += weights.shape(name + ".weight")[0];
-  const Floats all = make_floats(rows * in);
-  std::vector<float> bias;
-  float* to = all.get();
-  for (const std::string& name : names) {
-    weights.read(name + ".weight", to);
-    to += weights.shape(name + ".weight")[0] * in;
-    const std::vector<float> added = read_bias(weights, name);
-    bias.insert(bias.end(), added.begin(), added.end());
-  }
-  return Linear(precision, in, rows, all.get(), std::move(bias), largest_inputs);
+  return Joined(weights, names).packed(precision, largest_inputs);
 }
 
 namespace {
@@ -336,24 +350,26 @@ Linear read_qkv(const Weights& weights, const std::string& name, const ModelConf
   return {precision, in, rows, by_part.get(), std::move(ordered), largest_inputs};
 }
 
-// Gate and up in this order, or up alone. name: of the layer.
+// Gate and up in this order, or ordered for a product that applies the gate, or up alone. name: of the layer.
 Linear read_up(const Weights& weights, const std::string& name, const ModelConfig& config, Precision precision,
                const std::vector<float>& largest_inputs) {
   const std::string up = name + "intermediate.dense", fused = name + "intermediate.gate_up";
-  switch (config.block.fused_gate) {
-    case BlockSpec::FusedGate::kNone:
-      return config.block.gated ? read_joined(weights, {name + "intermediate.gate", up}, precision, largest_inputs)
-                                : read_linear(weights, up, precision, largest_inputs);
-    case BlockSpec::FusedGate::kGateUp: return read_linear(weights, fused, precision, largest_inputs);
-    case BlockSpec::FusedGate::kUpGate: break;
+  if (!config.block.gated) return read_linear(weights, up, precision, largest_inputs);
+  const bool is_fused = config.block.fused_gate != BlockSpec::FusedGate::kNone;
+  Joined all(weights, is_fused ? std::vector{fused} : std::vector{name + "intermediate.gate", up});
+  const int64_t half = config.intermediate_size;
+  if (config.block.fused_gate == BlockSpec::FusedGate::kUpGate) {
+    std::rotate(all.values.get(), all.values.get() + half * all.in, all.values.get() + 2 * half * all.in);
+    if (!all.bias.empty()) std::rotate(all.bias.begin(), all.bias.begin() + half, all.bias.end());
   }
-  const int64_t in = config.hidden_size, half = config.intermediate_size;
-  const Floats values = make_floats(2 * half * in);
-  weights.read(fused + ".weight", values.get());
-  std::rotate(values.get(), values.get() + half * in, values.get() + 2 * half * in);
-  std::vector<float> bias = read_bias(weights, fused);
-  if (!bias.empty()) std::rotate(bias.begin(), bias.begin() + half, bias.end());
-  return {precision, in, 2 * half, values.get(), std::move(bias), largest_inputs};
+  if (!has_fused_gate(precision, config.hidden_act, half)) return all.packed(precision, largest_inputs);
+  Floats ordered = make_floats(all.rows * all.in);
+  order_gates(half, all.in, all.values.get(), ordered.get());
+  all.values = std::move(ordered);
+  if (!all.bias.empty()) order_gates(half, 1, std::vector(all.bias).data(), all.bias.data());
+  Linear linear = all.packed(precision, largest_inputs);
+  linear.set_gate(config.hidden_act);
+  return linear;
 }
 
 }  // namespace

@@ -35,6 +35,9 @@ TEST_F(LinearErrors, Choices) {
   refuse_forward([](auto& x) { x.weight_dtype = RF_BF16; }, "weight_dtype must be 0, dtype, or RF_F32",
                  "3 for dtype 1");
   refuse_forward([](auto& x) { x.activation = static_cast<rf_linear_activation>(3); }, "activation must be", "3");
+  refuse_forward([](auto& x) { x.gate = RF_GELU_SILU; }, "gate must be 0, or a form with packed weights",
+                 "3 for out = 5");
+  refuse_backward([](auto& x) { x.gate = RF_GELU_ERF; }, [](auto&) {}, "gate must be 0 for the backward", "1");
 }
 
 TEST_F(LinearErrors, Extents) {

@@ -26,8 +26,8 @@ Packed pack(const rf_linear_args& call) {
 // A layer with packed weights, any rows of which are one call.
 class Layer {
  public:
-  explicit Layer(LinearLayerCase linear, rf_linear_activation activation = RF_LINEAR_NONE)
-      : case_(std::move(linear)), packed_(pack(case_.args())), activation_(activation) {
+  explicit Layer(LinearLayerCase linear, rf_linear_activation activation = RF_LINEAR_NONE, rf_gelu_form gate = {})
+      : case_(std::move(linear)), packed_(pack(case_.args())), activation_(activation), gate_(gate) {
     std::fill(case_.weight.bytes.begin(), case_.weight.bytes.end(), 0);  // nothing of it is kept
   }
 
@@ -36,6 +36,7 @@ class Layer {
     call.weight = nullptr;
     call.packed = packed_.get();
     call.activation = activation_;
+    call.gate = gate_;
     call.rows = rows;
     call.x = static_cast<const char*>(call.x) + first * call.x_stride * bytes_of(call.dtype);
     call.y = static_cast<char*>(call.y) + first * call.y_stride * bytes_of(call.dtype);
@@ -48,6 +49,7 @@ class Layer {
   LinearLayerCase case_;
   Packed packed_;
   rf_linear_activation activation_;
+  rf_gelu_form gate_;
 };
 
 TEST_P(PackedLinear, EqualsFloat64) {
@@ -100,6 +102,34 @@ TEST_P(PackedLinear, TheBitsOfARowDependOnNothingElse) {
         ASSERT_EQ(
             std::memcmp(&got.bytes[begin], &alone.linear().y.bytes[begin], static_cast<size_t>(count) * row_bytes), 0)
             << linear.text() << ": rows " << first << " to " << first + count;
+      }
+    }
+  }
+}
+
+TEST_P(PackedLinear, AGatedUnitIsThatOfTheSums) {
+  constexpr int64_t kRows = 70, kOut = 384, kGates = 32;
+  for (const rf_gelu_form form : {RF_GELU_ERF, RF_GELU_TANH, RF_GELU_SILU}) {
+    const LinearLayerCase linear(RF_F32, kRows, 600, kOut);
+    Layer plain(linear), gated(linear, RF_LINEAR_NONE, form);
+    const Elements& sums = plain.forward(0, kRows);
+    const Elements& got = gated.forward(0, kRows);
+    std::vector<float> want(kRows * kGates);
+    for (int64_t group = 0; group < kOut / 2 / kGates; ++group) {
+      rf_gelu_args gelu = {};
+      gelu.struct_size = sizeof gelu;
+      gelu.dtype = RF_F32;
+      gelu.form = form;
+      gelu.rows = kRows;
+      gelu.columns = gelu.y_stride = kGates;
+      gelu.x_stride = gelu.factor_stride = kOut;
+      gelu.x = sums.bytes.data() + group * 2 * kGates * 4;
+      gelu.factor = sums.bytes.data() + (group * 2 + 1) * kGates * 4;
+      gelu.y = want.data();
+      ASSERT_EQ(rf_gelu_forward(&gelu), RF_OK) << rf_last_error();
+      for (int64_t i = 0; i < kRows * kGates; ++i) {
+        ASSERT_EQ(got.at(i / kGates * kOut + group * kGates + i % kGates), want[static_cast<size_t>(i)])
+            << "form " << form << " group " << group << " element " << i;
       }
     }
   }

@@ -23,6 +23,7 @@
 #ifndef RF_LINEAR_H_
 #define RF_LINEAR_H_
 
+#include "rf/rows.h"
 #include "rf/status.h"
 
 #ifdef __cplusplus
@@ -53,7 +54,11 @@ typedef struct rf_linear_args {
   void* y;                        /* overlaps no input; not read by the backward */
   int64_t y_stride;
   rf_dtype weight_dtype; /* of weight and its gradient; 0: dtype */
+  rf_gelu_form gate;     /* 0, or that of a gated unit, below */
 } rf_linear_args;
+
+/* With `gate`, rows of W and elements of b come in groups of 64, 32 of a gate g and the 32 of its factor u, and y
+ * [rows, out / 2] is gelu(g) u in this form: for the forward with packed weights other than int8 and no activation. */
 
 /* Gradients of a scalar; each is overwritten; NULL: not wanted. */
 typedef struct rf_linear_grads {

@@ -116,9 +116,11 @@ HWY_INLINE void compute_weights(float* tile, int64_t keys, float factor, const F
   const FloatTag d;
   constexpr int64_t kStep = kPairs ? 2 : 1;
   const auto weight = [&](int64_t j, int l) HWY_ATTR {
-    const auto raw = hn::LoadU(d, tile + j * kQueryTile + l * kLanes), s = hn::Set(d, factor);
-    // Floats are rounded as in compute_largest, so that the exponent of the largest score is exactly 0.
-    const auto w = kPairs ? coarse_exp2(hn::MulSub(raw, s, origin[l])) : exp2(hn::Sub(hn::Mul(raw, s), origin[l]));
+    // Rounded as in compute_largest and finish_scores: the exponent of the largest score is exactly 0, and the mask of
+    // a tile changes no bit of a query that it leaves whole.
+    const auto score = hn::Mul(hn::LoadU(d, tile + j * kQueryTile + l * kLanes), hn::Set(d, factor));
+    const auto exponent = hn::Sub(score, origin[l]);
+    const auto w = kPairs ? coarse_exp2(exponent) : exp2(exponent);
     sum[l] = hn::Add(sum[l], w);
     return w;
   };

@@ -156,9 +156,34 @@ void activate(rf_linear_activation activation, const float* bias, int64_t rows, 
 
 namespace {
 
+// Gates and their factors in blocks to results in place, in half the columns.
+void multiply_by_gates(const Gemm& gemm, const float* bias, int64_t rows, int64_t columns, float* sums,
+                       int64_t stride) {
+  constexpr int64_t kGates = kBlockColumns / 2;
+  rf_gelu_args gelu = {};
+  gelu.dtype = RF_F32;
+  gelu.form = gemm.gate;
+  gelu.rows = rows;
+  gelu.columns = kGates;
+  gelu.x_stride = gelu.factor_stride = gelu.y_stride = stride;
+  for (int64_t r = 0; bias != nullptr && r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) sums[r * stride + c] += bias[c];
+  }
+  for (int64_t c = 0; c < columns; c += kBlockColumns) {
+    gelu.x = sums + c;
+    gelu.factor = sums + c + kGates;
+    gelu.y = sums + c / 2;
+    gelu_rows(gelu, {0, rows});
+  }
+}
+
 // Sums, [rows][stride], to elements of C.
 void finish(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, float* sums, int64_t stride) {
   const float* bias = gemm.bias == nullptr ? nullptr : gemm.bias + column;
+  if (gemm.gate != 0) {
+    multiply_by_gates(gemm, bias, rows, columns, sums, stride);
+    return finish_tile(gemm, row, rows, column / 2, columns / 2, nullptr, sums, stride);
+  }
   if (gemm.activation != RF_LINEAR_NONE) {
     activate(gemm.activation, bias, rows, columns, sums, stride);
     bias = nullptr;

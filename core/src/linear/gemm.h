@@ -48,6 +48,7 @@ struct Gemm {
   int64_t c_stride = 0;
   const float* bias = nullptr;
   rf_linear_activation activation = RF_LINEAR_NONE;
+  rf_gelu_form gate = {};  // as in rf/linear.h: C has half the columns
 
   int64_t depth_of_unit() const { return unit == Unit::kBf16Pair ? 2 : 1; }
   int64_t chunk_depth() const { return kChunkUnits * depth_of_unit(); }

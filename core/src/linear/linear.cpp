@@ -78,13 +78,19 @@ void check_linear(const rf_linear_args& args) {
 
 void check_forward(const rf_linear_args& args) {
   check_array(args.dtype, args.x, args.rows, args.in, args.x_stride, "x");
-  check_array(args.dtype, args.y, args.rows, args.out, args.y_stride, "y");
+  check_array(args.dtype, args.y, args.rows, args.gate == 0 ? args.out : args.out / 2, args.y_stride, "y");
   require(args.packed == nullptr || args.weight == nullptr, kWhere,
           "weight must be NULL where packed is set, got both");
   if (args.packed == nullptr) {
     check_array(weight_type(args), args.weight, args.out, args.in, args.weight_stride, "weight");
   }
   check_vector(args, args.bias, "bias");
+  require(
+      args.gate == 0 || (args.gate >= RF_GELU_ERF && args.gate <= RF_GELU_SILU && args.out % kBlockColumns == 0 &&
+                         args.activation == RF_LINEAR_NONE && args.packed != nullptr && args.packed->int8 == nullptr),
+      kWhere,
+      "gate must be 0, or a form with packed weights other than int8, no activation and a multiple of 64 as out, got ",
+      static_cast<int>(args.gate), " for out = ", args.out);
 }
 
 void check_backward(const rf_linear_args& args, const rf_linear_grads& grads) {
@@ -92,6 +98,7 @@ void check_backward(const rf_linear_args& args, const rf_linear_grads& grads) {
           "activation must be RF_LINEAR_NONE for the backward (rf_gelu_backward comes first), got ",
           static_cast<int>(args.activation));
   require(args.packed == nullptr, kWhere, "packed must be NULL for the backward, got one");
+  require(args.gate == 0, kWhere, "gate must be 0 for the backward, got ", static_cast<int>(args.gate));
   check_array(args.dtype, grads.y, args.rows, args.out, grads.y_stride, "grads.y");
   if (grads.x != nullptr) {
     check_array(args.dtype, grads.x, args.rows, args.in, grads.x_stride, "grads.x");
@@ -169,6 +176,7 @@ void forward(const rf_linear_args& args) {
   gemm.c_stride = args.y_stride;
   gemm.bias = static_cast<const float*>(args.bias);
   gemm.activation = args.activation;
+  gemm.gate = args.gate;
   multiply(gemm);
 }
 
