@@ -126,6 +126,8 @@ std::vector<float> DistinctSequences::rows_of_all(const Computation& computation
 struct RequestQueue::Impl {
   using Clock = std::chrono::steady_clock;
   static constexpr size_t kLevels = 2;  // a batch, and one while it pauses
+  // Of the time of a batch: what it runs before a pause, and the time of the batch in the pause.
+  static constexpr double kPauseShare = 1.0 / 12, kPausedShare = 1.0 / 6;
 
   struct Request {
     const uint64_t number;
@@ -141,10 +143,11 @@ struct RequestQueue::Impl {
     int64_t sequences() const { return std::ssize(tokens.offsets) - 1; }
     bool is_over() const { return error != nullptr || done == sequences(); }
     const void* turn() const { return computation.turn != nullptr ? computation.turn : &computation; }
-    int64_t next_size() const { return tokens.offsets[done + taken + 1] - tokens.offsets[done + taken]; }
+    int64_t tokens_left() const { return tokens.offsets.back() - tokens.offsets[done]; }
     // Adds the next sequence to the batch, if there is one and it fits.
     bool take_next(TokenBudget& budget) {
-      if (done + taken == sequences() || !budget.take(next_size())) return false;
+      const int64_t next = done + taken;
+      if (next == sequences() || !budget.take(tokens.offsets[next + 1] - tokens.offsets[next])) return false;
       ++taken;
       return true;
     }
@@ -189,12 +192,29 @@ struct RequestQueue::Impl {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  // Before each layer of a batch: ends it, or lets others in between.
+  // Before each layer of a batch: ends it, or lets short requests in between. Where more of them wait than fit, large
+  // batches serve all of them sooner.
   void check() {
     if (is_interrupted[depth - 1]) throw RequestCancelled();
-    if (depth == kLevels || options.batch_s == 0 || seconds_since(begun) < options.batch_s / 2) return;
+    if (depth == kLevels || options.batch_s == 0) return;
+    const double seconds = seconds_since(begun);
+    if (seconds < options.batch_s * kPauseShare) return;
     std::unique_lock lock(mutex);
-    if (std::ranges::any_of(requests, [](const Request& each) { return each.taken == 0; })) run_next(lock);
+    bool is_asked = false;
+    int64_t waiting = 0;  // tokens
+    for (const Request& each : requests) {
+      if (each.taken > 0) continue;
+      is_asked = is_asked || each.is_cancelled || may_go(each);
+      if (may_go(each)) waiting += each.tokens_left();
+    }
+    const bool is_full = waiting > budget_of(requests.front().turn()) && seconds < options.batch_s;
+    if (is_asked && !is_full) run_next(lock);
+  }
+
+  // Whether a request may be taken now. While another batch is paused, only short ones are.
+  bool may_go(const Request& each) const {
+    if (each.is_cancelled || (each.taken > 0 && each.level != depth)) return false;
+    return depth == 0 || each.taken > 0 || each.tokens_left() <= budget_of(each.turn());
   }
 
   // Tokens of a batch.
@@ -202,7 +222,8 @@ struct RequestQueue::Impl {
     constexpr double kLeast = 128;  // products of fewer rows are much slower
     if (options.batch_s == 0) return options.token_budget;
     const auto speed = speeds.find(turn);
-    const double tokens_of_batch = speed == speeds.end() ? 0 : speed->second * options.batch_s;
+    const double seconds = depth == 0 ? options.batch_s : options.batch_s * kPausedShare;
+    const double tokens_of_batch = speed == speeds.end() ? 0 : speed->second * seconds;
     return std::min(options.token_budget, static_cast<int64_t>(std::max(kLeast, tokens_of_batch)));
   }
 
@@ -222,15 +243,11 @@ struct RequestQueue::Impl {
 
   // The next batch: a sequence of each request in turn, while one fits, or all of the first, and so on. With equal
   // shares the requests with the same turn then go to the end of the line, the first of them last: each is the first
-  // in time, and then its next sequence fits. While another batch is paused, none is taken that is longer than a batch.
+  // in time, and then its next sequence fits.
   Batch take() {
     const bool is_shared = options.order == Options::Order::kShared;
-    const auto may_go = [this](const Request& each) {
-      if (each.is_cancelled || (each.taken > 0 && each.level != depth)) return false;
-      return depth == 0 || each.taken > 0 || each.sequences() == 0 || each.next_size() <= budget_of(each.turn());
-    };
     Batch batch;
-    const auto first = std::ranges::find_if(requests, may_go);
+    const auto first = std::ranges::find_if(requests, [this](const Request& each) { return may_go(each); });
     if (first == requests.end()) return batch;
     TokenBudget budget(budget_of(first->turn()));
     for (bool takes = true; takes;) {
