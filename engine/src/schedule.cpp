@@ -126,8 +126,9 @@ std::vector<float> DistinctSequences::rows_of_all(const Computation& computation
 struct RequestQueue::Impl {
   using Clock = std::chrono::steady_clock;
   static constexpr size_t kLevels = 2;  // a batch, and one while it pauses
-  // Of the time of a batch: what it runs before a pause, and the time of the batch in the pause.
-  static constexpr double kPauseShare = 1.0 / 12, kPausedShare = 1.0 / 6;
+  // Of the time of a batch: what it runs before a pause, the time of the batch in the pause, and its time where few
+  // requests wait: its layers are short then, and so is the time to a pause.
+  static constexpr double kPauseShare = 1.0 / 12, kPausedShare = 1.0 / 6, kAloneShare = 1.0 / 4;
 
   struct Request {
     const uint64_t number;
@@ -192,38 +193,42 @@ struct RequestQueue::Impl {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  // Before each layer of a batch: ends it, or lets short requests in between. Where more of them wait than fit, large
-  // batches serve all of them sooner.
+  // Before each layer of a batch: ends it, or lets short requests in between.
   void check() {
     if (is_interrupted[depth - 1]) throw RequestCancelled();
     if (depth == kLevels || options.batch_s == 0) return;
     const double seconds = seconds_since(begun);
     if (seconds < options.batch_s * kPauseShare) return;
     std::unique_lock lock(mutex);
-    bool is_asked = false;
-    int64_t waiting = 0;  // tokens
+    const bool is_asked = std::ranges::any_of(
+        requests, [this](const Request& each) { return each.taken == 0 && (each.is_cancelled || may_go(each)); });
+    if (is_asked && (seconds >= options.batch_s || !is_crowded())) run_next(lock);
+  }
+
+  // Whether more requests wait than fit into a pause, apart from those of many batches: then large batches serve all of
+  // them sooner.
+  bool is_crowded() const {
+    int64_t waiting = 0, room = 0;  // tokens
     for (const Request& each : requests) {
-      if (each.taken > 0) continue;
-      is_asked = is_asked || each.is_cancelled || may_go(each);
-      if (may_go(each)) waiting += each.tokens_left();
+      if (each.taken > 0 || each.is_cancelled || each.tokens_left() > budget_of(each.turn(), 1)) continue;
+      waiting += each.tokens_left();
+      room = std::max(room, budget_of(each.turn(), kPausedShare));
     }
-    const bool is_full = waiting > budget_of(requests.front().turn()) && seconds < options.batch_s;
-    if (is_asked && !is_full) run_next(lock);
+    return waiting > room;
   }
 
   // Whether a request may be taken now. While another batch is paused, only short ones are.
   bool may_go(const Request& each) const {
     if (each.is_cancelled || (each.taken > 0 && each.level != depth)) return false;
-    return depth == 0 || each.taken > 0 || each.tokens_left() <= budget_of(each.turn());
+    return depth == 0 || each.taken > 0 || each.tokens_left() <= budget_of(each.turn(), kPausedShare);
   }
 
-  // Tokens of a batch.
-  int64_t budget_of(const void* turn) const {
+  // Tokens that take this share of the time of a batch.
+  int64_t budget_of(const void* turn, double share) const {
     constexpr double kLeast = 128;  // products of fewer rows are much slower
     if (options.batch_s == 0) return options.token_budget;
     const auto speed = speeds.find(turn);
-    const double seconds = depth == 0 ? options.batch_s : options.batch_s * kPausedShare;
-    const double tokens_of_batch = speed == speeds.end() ? 0 : speed->second * seconds;
+    const double tokens_of_batch = speed == speeds.end() ? 0 : speed->second * options.batch_s * share;
     return std::min(options.token_budget, static_cast<int64_t>(std::max(kLeast, tokens_of_batch)));
   }
 
@@ -249,7 +254,8 @@ struct RequestQueue::Impl {
     Batch batch;
     const auto first = std::ranges::find_if(requests, [this](const Request& each) { return may_go(each); });
     if (first == requests.end()) return batch;
-    TokenBudget budget(budget_of(first->turn()));
+    const double share = depth > 0 ? kPausedShare : is_crowded() ? 1 : kAloneShare;
+    TokenBudget budget(budget_of(first->turn(), share));
     for (bool takes = true; takes;) {
       takes = false;
       for (Request& each : requests) {
