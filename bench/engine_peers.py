@@ -3,7 +3,7 @@
 families with the sizes of a published model; random weights.
 
     bench/engine_peers.py [--families NAME ...] [--rounds N] [--sides NAME ...] [--shapes BxT ...] [--mixed FILE]
-                          [--json FILE] [--update-docs]
+                          [--add FILE ...] [--json FILE] [--update-docs]
 
 Sides: engine (ours, without torch); transformers, eager; the same by torch.compile with freezing; ONNX Runtime, float32
 and dynamic int8; OpenVINO, in int8 by NNCF; zentorch. Each side uses float32, bfloat16 and int8 if it supports them.
@@ -15,12 +15,15 @@ Before anything is timed, every side's hidden states are compared with transform
 to T4 (tests/tolerances.py), bfloat16 within three times the error of transformers in bfloat16; for int8 the cosine is
 reported. The ceiling is the speed of packed products of the engine's library in the same rounds, 1024 x 3072 x 768.
 
+--add: files that earlier runs with --families wrote by --json on the same machine and commit; their rows come first.
+
 --mixed: 128 sequences with the lengths of the lines of a text file (characters, at most 512). Reports useful tokens per
 second of the engine, which does not pad, and of the others, in batches of 16 in order of arrival and sorted by length.
 """
 
 import ctypes
 import functools
+import json
 import multiprocessing
 import os
 import sys
@@ -423,12 +426,19 @@ def main():
     parser.add_argument("--families", nargs="*", default=[], choices=list(FAMILIES), help="default: roformer alone")
     parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
     parser.add_argument("--shapes", nargs="*", default=SHAPES)
+    parser.add_argument("--add", type=Path, nargs="*", default=[])
     parser.add_argument("--mixed", type=Path, nargs="*", default=[])
     parser.add_argument("--model", help="directory for the model and what is made of it; default: a temporary one")
     given = parser.parse_args()
     directory = given.model or tempfile.mkdtemp(prefix="engine-peers-")
     if given.families:
         errors, rows = {}, []
+        for path in given.add:
+            earlier = json.loads(path.read_text(encoding="utf-8"))
+            if earlier["machine"] != harness.machine():
+                sys.exit(f"{path} must be of this machine and commit, got {earlier['machine']}")
+            errors |= earlier["results"]["errors"]
+            rows += earlier["results"]["families"]
         for family in given.families:
             errors[family], *found = compare(family, Path(directory) / family, given)
             rows += [{"model": family} | row for results in found for row in results]

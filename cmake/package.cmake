@@ -1,8 +1,9 @@
 # cpack: the program as roformer_<version>_<architecture>.deb and roformer-<version>-linux-<processor>.tar.gz, with the
 # units of systemd and the examples of docs/deploy.md. scripts/package.sh configures and builds for it.
-install(FILES packaging/roformer.service packaging/roformer.socket DESTINATION lib/systemd/system COMPONENT program)
-install(DIRECTORY packaging/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
-install(FILES packaging/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+set(package_only COMPONENT program EXCLUDE_FROM_ALL)
+install(FILES packaging/roformer.service packaging/roformer.socket DESTINATION lib/systemd/system ${package_only})
+install(DIRECTORY packaging/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} ${package_only})
+install(FILES packaging/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} ${package_only})
 
 set(CPACK_PACKAGE_CONTACT "The authors of roformer")
 set(CPACK_PACKAGE_VENDOR "The authors of roformer")

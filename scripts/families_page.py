@@ -2,8 +2,10 @@
 
     scripts/families_page.py [--check] [--json FILE]
 
-Directories of each family and head at two sizes, with random weights, from the makers of tests/foreign_encoders.py.
---check only compares with the bound of float32, and ends with 1 if a directory is beyond it.
+Directories of each family and head at two sizes, with random weights, from the makers of tests/foreign_encoders.py and
+tests/decoder_embedders.py, and directories with the keys and names of their authors. Tokens: of the class that
+transformers has for the family, trained on random strings. --check only compares with the bound of float32 and the
+tokens, and ends with 1 if one differs.
 """
 
 import argparse
@@ -20,6 +22,10 @@ PAGE = ROOT / "docs" / "families.md"
 BEGIN = "<!-- families: scripts/families_page.py writes what is between these lines -->"
 END = "<!-- end of families -->"
 TITLES = ["directory", "float32: difference", "bfloat16: cosine", "int8: cosine"]
+TOKEN_TITLES = ["tokenizer of transformers", "families", "texts with equal tokens"]
+TEXTS = 4000
+# The first size is that of the maker.
+DECODER_SHAPES = ({}, {"hidden_size": 72, "intermediate_size": 44})
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/oracles", "python")]
@@ -37,7 +43,7 @@ def compare(result, make, head="Model"):
         compute, rows = make(Path(folder)), cases.rows_of()
         theirs = np.concatenate([compute(row).ravel() for row in rows])
         for precision in ("float32", "bfloat16", "int8"):
-            engine = Engine(folder, precision)
+            engine = Engine(folder, precision, head="none" if head == "Model" else "configured")
             ours = (engine.hidden(rows) if head == "Model" else engine.logits(rows)).ravel()
             if precision == "float32":
                 difference = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
@@ -63,6 +69,66 @@ def measure(family, head):
     return result
 
 
+def measure_decoder(case):
+    """Hidden states of a decoder without its head."""
+    import decoder_embedders as decoders
+
+    result = {"class": f"{decoders.CASES[case][0]}Model", "family": case, "float32": 0.0, "bfloat16": 1.0, "int8": 1.0}
+    for changes in DECODER_SHAPES:
+
+        def make(folder, changes=changes):
+            oracle = decoders.make_bare(case, folder, spread=0.1, **changes)
+            return lambda row: decoders.theirs_of(oracle, row)
+
+        compare(result, make)
+    return result
+
+
+def measure_published(name):
+    """The keys that authors publish, beside the class of transformers."""
+    from test_published_configs import PUBLISHED, publish
+
+    import decoder_embedders as decoders
+
+    make_weights, keys = PUBLISHED[name]
+
+    def make(folder):
+        oracle = make_weights(folder)
+        publish(folder, keys)
+        return lambda row: decoders.theirs_of(oracle, row)
+
+    result = {"class": keys["architectures"][0], "family": name, "float32": 0.0, "bfloat16": 1.0, "int8": 1.0}
+    compare(result, make)
+    return result
+
+
+def measure_tokens():
+    """For each tokenizer class of the families: how many random strings have the same tokens."""
+    import transformers
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+
+    import roformer_cpp
+    import tokenizer_texts
+    from foreign_encoders import FAMILIES
+
+    texts = list(tokenizer_texts.random_strings(TEXTS, 3))
+    plain = [text.replace("[", "(") for text in texts[:500]]  # without special tokens
+    families = [*dict.fromkeys(family.split()[0] for family in FAMILIES), "qwen2", "qwen3", "t5", "bert"]
+    classes = {}
+    for family in families:
+        name = TOKENIZER_MAPPING_NAMES.get(family)
+        if name not in (None, "TokenizersBackend"):  # by tokenizer.json alone
+            classes.setdefault(name, []).append(family)
+    for name, users in classes.items():
+        trained = getattr(transformers, name)().train_new_from_iterator(plain, 4000)
+        with tempfile.TemporaryDirectory() as folder:
+            trained.save_pretrained(folder)
+            (Path(folder) / "config.json").write_text(json.dumps({"model_type": users[0]}))
+            theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), roformer_cpp.Tokenizer(folder)
+            equal = sum(ours.encode(text) == theirs(text)["input_ids"] for text in texts)
+        yield {"tokenizer": name, "families": users, "texts": len(texts), "equal": equal}
+
+
 def measure_authors(name):
     """A class of its authors, beside tests/authors_encoders.py."""
     from authors_encoders import AUTHORS
@@ -81,8 +147,15 @@ def cells(result):
     ]
 
 
+def table(titles, rows):
+    return "\n".join("| " + " | ".join(line) + " |" for line in (titles, ["---"] * len(titles), *rows))
+
+
 def main():
+    from test_published_configs import PUBLISHED
+
     import authors_encoders
+    import decoder_embedders
     import foreign_encoders
     import tolerances as tol
 
@@ -94,6 +167,8 @@ def main():
     logging.disable(logging.WARNING)
     results, bad = [], 0
     cases = [lambda case=case: measure(*case) for case in foreign_encoders.CASES]
+    cases += [lambda case=case: measure_decoder(case) for case in decoder_embedders.CASES]
+    cases += [lambda name=name: measure_published(name) for name in PUBLISHED]
     cases += [lambda name=name: measure_authors(name) for name in authors_encoders.AUTHORS]
     for measured in cases:
         result = measured()
@@ -101,14 +176,21 @@ def main():
         bad += exceeds
         print(" | ".join(cells(result)), "beyond T4" if exceeds else "", flush=True)
         results.append(result)
+    tokens = list(measure_tokens())
+    for each in tokens:
+        bad += each["equal"] < each["texts"]
+        print(each, flush=True)
     print(f"{len(results)} classes, {bad} beyond {tol.T4_MAX}")
     if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n")
+        given.json.write_text(json.dumps({"classes": results, "tokens": tokens}, indent=1) + "\n")
     if not given.check and not bad:
-        lines = [TITLES, ["---"] * len(TITLES), *map(cells, results)]
+        rows = [
+            [f"`{x['tokenizer']}`", ", ".join(f"`{name}`" for name in x["families"]), f"{x['equal']} of {x['texts']}"]
+            for x in tokens
+        ]
         text = PAGE.read_text(encoding="utf-8")
         before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-        body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        body = table(TITLES, map(cells, results)) + "\n\n" + table(TOKEN_TITLES, rows)
         PAGE.write_text(f"{before}\n{body}\n{after}", encoding="utf-8")
     return int(bad > 0)
 

@@ -26,7 +26,13 @@ def fields(**types):
 
 
 class Options(Struct):
-    _fields_ = fields(precision=ctypes.c_int, token_budget=ctypes.c_int64, head=ctypes.c_int, task=ctypes.c_char_p)
+    _fields_ = fields(
+        precision=ctypes.c_int,
+        token_budget=ctypes.c_int64,
+        head=ctypes.c_int,
+        task=ctypes.c_char_p,
+        adapter=ctypes.c_char_p,
+    )
 
 
 class Tokens(Struct):
@@ -58,6 +64,7 @@ class EmbedderOptions(Struct):
         role=ctypes.c_int,
         max_active=ctypes.c_int64,
         task=ctypes.c_char_p,
+        adapter=ctypes.c_char_p,
     )
 
 
@@ -114,10 +121,11 @@ class Handle:
 class Engine(Handle):
     """A model directory. Sequences are lists of token ids of any lengths."""
 
-    def __init__(self, directory, precision="float32", token_budget=0, head="configured", task=None):
+    def __init__(self, directory, precision="float32", token_budget=0, head="configured", task=None, adapter=None):
         self.lib = library()
         self.handle = ctypes.c_void_p()
-        options = Options(PRECISIONS[precision], token_budget, HEADS[head], None if task is None else task.encode())
+        task, adapter = (None if text is None else str(text).encode() for text in (task, adapter))
+        options = Options(PRECISIONS[precision], token_budget, HEADS[head], task, adapter)
         self.call("open", str(directory).encode(), ctypes.byref(options), ctypes.byref(self.handle))
         self.info = Info()
         self.call("describe", self.handle, ctypes.byref(self.info))

@@ -214,6 +214,9 @@ for name, model_type, changes in (
 ):
     command = "generate" if name.endswith(("LM", "LMHeadModel")) else "embed"
     refuse(f"`{name}`", makers.foreign(name, **changes), f'got "{model_type}"', command)
+gemma2 = {"head_dim": 16, "global_head_dim": 16, "hidden_size_per_layer_input": 8, "embedding_dim": 32}
+lacking = 'got "embedding_gemma2_text" (heads of other sizes in some layers'
+refuse("`EmbeddingGemma2TextModel`", makers.foreign("EmbeddingGemma2TextModel", **gemma2), lacking)
 for what, name, base in (
     ("`modules.json`", "modules.json", sentences(pooling("cls"))),
     ("`tokenizer.json`", "tokenizer.json", encoder("Model")),

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -111,11 +112,15 @@ def serving(*arguments, threads=1, before=(), environment=None, pass_fds=()):
     else:
         raise AssertionError("".join(lines))
     server = Server(process, found[1])
+    rest = []
+    reader = threading.Thread(target=lambda: rest.extend(process.stderr))  # a full pipe would stop the server
+    reader.start()
     try:
         yield server
     finally:
         if process.poll() is None:
             server.stop()
-        server.log = process.stderr.read()
+        reader.join()
+        server.log = "".join(rest)
         process.stderr.close()
     assert process.returncode == 0, server.log

@@ -26,7 +26,8 @@ struct NormalRow {
   double r;
 };
 
-NormalRow normal_row(const rf_norm_args& x, int64_t row) {
+// written_sum: x.sum, or nullptr.
+NormalRow normal_row(const rf_norm_args& x, int64_t row, void* written_sum = nullptr) {
   const auto n = static_cast<double>(x.columns);
   const rf_dtype parameter = core::parameter_type(x.dtype);
   Numbers s(static_cast<size_t>(x.columns));
@@ -39,6 +40,7 @@ NormalRow normal_row(const rf_norm_args& x, int64_t row) {
   for (int64_t c = 0; c < x.columns; ++c) {
     double& value = s[static_cast<size_t>(c)];
     if (x.residual != nullptr) value += load(core::stream_type(x), x.residual, row * x.residual_stride + c);
+    if (written_sum != nullptr) store(core::stream_type(x), written_sum, row * x.sum_stride + c, value);
     sum += value;
   }
   const double mean = x.kind == RF_NORM_LAYER ? sum / n : 0;
@@ -56,7 +58,7 @@ NormalRow normal_row(const rf_norm_args& x, int64_t row) {
 void norm(const rf_norm_args& x) {
   const rf_dtype parameter = core::parameter_type(x.dtype);
   for (int64_t row = 0; row < x.rows; ++row) {
-    const NormalRow normal = normal_row(x, row);
+    const NormalRow normal = normal_row(x, row, x.sum);
     for (int64_t c = 0; c < x.columns; ++c) {
       const double gamma = x.gamma == nullptr ? 1 : load(parameter, x.gamma, c);
       const double beta = x.beta == nullptr ? 0 : load(parameter, x.beta, c);

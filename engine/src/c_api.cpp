@@ -125,6 +125,7 @@ ModelOptions options_of(const rf_engine_options* wanted) {
   if (x.token_budget != 0) options.token_budget = x.token_budget;
   options.head = static_cast<ModelOptions::Head>(number_of(x.head, RF_ENGINE_MASKED_LM + 1, "head"));
   if (x.task != nullptr) options.task = x.task;
+  if (x.adapter != nullptr) options.adapter = x.adapter;
   return options;
 }
 
@@ -182,6 +183,7 @@ EmbedderOptions embedder_options_of(const rf_engine_embedder_options* wanted) {
   if (x.prompt != nullptr) options.prompt = x.prompt;
   if (x.prompt_name != nullptr) options.prompt_name = x.prompt_name;
   if (x.task != nullptr) options.task = x.task;
+  if (x.adapter != nullptr) options.adapter = x.adapter;
   options.long_texts = x.refuse_long_texts != 0 ? LongTexts::kRefuse : LongTexts::kTruncate;
   options.vectors = static_cast<VectorKind>(number_of(x.vectors, RF_ENGINE_ALL_VECTORS + 1, "vectors"));
   options.role = static_cast<TextRole>(number_of(x.role, RF_ENGINE_DOCUMENT + 1, "role"));

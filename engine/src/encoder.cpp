@@ -84,7 +84,7 @@ void* Workspace::buffer(int index, int64_t bytes) {
   Buffer& buffer = buffers_[index];
   if (buffer.bytes < bytes) {
     buffer = {};  // before more memory is taken
-    buffer = {make_aligned(bytes), bytes};
+    buffer = {make_aligned(bytes, Pages::kHuge), bytes};
   }
   return buffer.memory.get();
 }
@@ -248,13 +248,24 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
   const auto post_norm = [&](const Norm& norm, void* result) {
     if (norm.columns > 0) norm(dtype_, tokens, result, config_.block.attention_twice ? x : nullptr, result);
   };
+  const void* pending = nullptr;  // a result that x is still to be increased by
+  // normed = norm(x), after `pending` has been added to x.
+  const auto norm_sum = [&](const Norm& norm, void* to) {
+    pending == nullptr ? norm(dtype_, tokens, x, nullptr, to)
+                       : norm(dtype_, tokens, pending, x, to, to == x ? nullptr : x);
+    pending = nullptr;
+  };
+  const auto add_pending = [&] {
+    if (pending != nullptr) add(dtype_, tokens * hidden, pending, x);
+    pending = nullptr;
+  };
   const auto layers = static_cast<size_t>(config_.num_hidden_layers);
   for (size_t layer = 0; layer < layers; ++layer) {
     check_interrupt();
     const size_t i = config_.block.shared ? 0 : layer;  // of its weights
     const Block& block = blocks_[i];
     const bool normed_first = config_.block.pre_norm && block.attention_norm.columns > 0;
-    if (normed_first) block.attention_norm(dtype_, tokens, x, nullptr, normed);
+    normed_first ? norm_sum(block.attention_norm, normed) : add_pending();
     const void* const attended_input = normed_first ? normed : x;
     note(&LayerInputs::attention, i, attended_input);
     block.qkv(tokens, attended_input, hidden, wide);
@@ -263,9 +274,9 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     block.attention_output(tokens, narrow, out_width(), attended);
     post_norm(block.attention_post_norm, attended);
     if (config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
-    config_.block.pre_norm ? add(dtype_, tokens * hidden, attended, x)
-                           : block.attention_norm(dtype_, tokens, attended, x, x);
-    if (config_.block.pre_norm && !config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
+    config_.block.pre_norm ? void(pending = attended) : block.attention_norm(dtype_, tokens, attended, x, x);
+    if (config_.block.parallel) add_pending();
+    if (config_.block.pre_norm && !config_.block.parallel) norm_sum(block.feed_forward_norm, normed);
     if (input.cross != nullptr) {
       note(&LayerInputs::cross, i, normed);
       cross_attention(static_cast<int64_t>(i), input, x, wide, narrow);
@@ -274,10 +285,12 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     experts_[i].empty() ? feed_forward(block, tokens, normed, wide, fed)
                         : experts_[i](dtype_, tokens, normed, fed, work.experts);
     post_norm(block.feed_forward_post_norm, fed);
-    config_.block.pre_norm ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
-    if (layer + 1 < layers) mix(layer + 1, tokens * hidden, x, work);
+    config_.block.pre_norm ? void(pending = fed) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
+    if (layer + 1 == layers) break;
+    if (!layer_weights_.empty()) add_pending();
+    mix(layer + 1, tokens * hidden, x, work);
   }
-  if (final_norm_.columns > 0) final_norm_(dtype_, tokens, x, nullptr, x);
+  final_norm_.columns > 0 ? norm_sum(final_norm_, x) : add_pending();
   mix(layers, tokens * hidden, x, work);
   return x;
 }

@@ -95,7 +95,7 @@ void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y,
   if (activation && args.activation == RF_LINEAR_NONE) activate(*activation, dtype_, rows, out_, y, out_);
 }
 
-void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const {
+void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y, void* sum) const {
   rf_norm_args args = {};
   args.struct_size = sizeof args;
   args.dtype = dtype;
@@ -105,7 +105,8 @@ void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* r
   args.x = x;
   args.residual = residual;
   args.y = y;
-  args.x_stride = args.residual_stride = args.y_stride = columns;
+  args.sum = sum;
+  args.x_stride = args.residual_stride = args.y_stride = args.sum_stride = columns;
   args.gamma = gain.empty() ? nullptr : gain.data();
   args.beta = bias.empty() ? nullptr : bias.data();
   args.eps = eps;
@@ -127,24 +128,27 @@ void relu(rf_dtype dtype, int64_t count, void* x) {
   });
 }
 
-// y[i] = compute(y[i], x[i]), in parts whose loops use vectors.
+// part(begin, end) for parts of `count` elements, whose loops use vectors.
+template <class Part>
+void in_parts(int64_t count, const Part& part) {
+  constexpr int64_t kPart = 4096;
+  parallel_for((count + kPart - 1) / kPart, count > kParallelElements,
+               [&](int64_t i) { part(i * kPart, std::min(count, (i + 1) * kPart)); });
+}
+
+// y[i] = compute(y[i], x[i])
 template <class Compute>
 void update(rf_dtype dtype, int64_t count, const void* x, void* y, const Compute& compute) {
-  constexpr int64_t kPart = 4096;
-  const auto in_parts = [=](const auto& part) {
-    parallel_for((count + kPart - 1) / kPart, count > kParallelElements,
-                 [=](int64_t i) { part(i * kPart, std::min(count, (i + 1) * kPart)); });
-  };
   if (dtype == RF_F32) {
     const auto* from = static_cast<const float*>(x);
     auto* to = static_cast<float*>(y);
-    return in_parts([=](int64_t begin, int64_t end) {
+    return in_parts(count, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) to[i] = compute(to[i], from[i]);
     });
   }
   const auto* from = static_cast<const uint16_t*>(x);
   auto* to = static_cast<uint16_t*>(y);
-  in_parts([=](int64_t begin, int64_t end) {
+  in_parts(count, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) to[i] = bf16_of_float(compute(float_of_bf16(to[i]), float_of_bf16(from[i])));
   });
 }
@@ -211,7 +215,9 @@ void from_floats(rf_dtype dtype, int64_t count, const float* from, void* to) {
     return;
   }
   auto* rounded = static_cast<uint16_t*>(to);
-  parallel_for(count, count > kParallelElements, [=](int64_t i) { rounded[i] = bf16_of_float(from[i]); });
+  in_parts(count, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) rounded[i] = bf16_of_float(from[i]);
+  });
 }
 
 void to_floats(rf_dtype dtype, int64_t count, const void* from, float* to) {

@@ -44,13 +44,15 @@ class Linear {
   std::vector<float> bias_;
 };
 
-// y = norm(x + residual); y may be residual, or x without one. residual: nullptr for none; an empty bias is left out.
+// y = norm(x + residual), and sum = x + residual; y or sum may be residual, and y x without one. residual, sum: nullptr
+// for none; an empty bias is left out.
 struct Norm {
   NormKind kind = NormKind::kLayer;
   int64_t columns = 0;            // 0: no norm
   std::vector<float> gain, bias;  // each empty: none
   double eps = 0;
-  void operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const;
+  void operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y,
+                  void* sum = nullptr) const;
 };
 
 // A layer: its norms are after attention and the feed-forward network, or before them, and `up` may have a gate before

@@ -1,6 +1,10 @@
 // Memory without initial values.
 #pragma once
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -16,11 +20,20 @@ struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
 using AlignedMemory = std::unique_ptr<std::byte[], FreeMemory>;
+// Huge pages, where the system provides them, hasten access to rows that lie far apart, but memory that is not touched
+// may become resident.
+enum class Pages { kSmall, kHuge };
 // Aligned to 64 bytes. Throws std::bad_alloc.
-inline AlignedMemory make_aligned(int64_t bytes) {
-  AlignedMemory memory(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64))));
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
+inline AlignedMemory make_aligned(int64_t bytes, Pages pages = Pages::kSmall) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const auto size = static_cast<size_t>(bytes);
+  const bool is_huge = pages == Pages::kHuge && size >= kHugePage;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, is_huge ? kHugePage : 64, size) != 0) throw std::bad_alloc();
+#if defined(__linux__)
+  if (is_huge) madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+#endif
+  return AlignedMemory(static_cast<std::byte*>(memory));
 }
 
 }  // namespace rf::engine

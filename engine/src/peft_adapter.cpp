@@ -23,6 +23,7 @@ constexpr std::string_view kHarmless =
     "peft_type peft_version qalora_group_size r rank_pattern revision runtime_config target_modules task_type "
     "use_rslora ";
 constexpr std::string_view kBaseModel = "base_model.model.";
+constexpr double kMaxAlpha = 1e6;
 // Of a linear layer and of an embedding.
 struct Factors {
   std::string_view down, up;
@@ -59,7 +60,8 @@ LoraScale read_scale(const std::string& path) {
   const bool keeps_base =
       start.is_null() || start.is_boolean() || start == "gaussian" || start == "eva" || start == "orthogonal";
   if (!keeps_base) refuse(path, "init_lora_weights", "one that leaves the model's weights as they are", start);
-  if (!alpha.is_number()) refuse(path, "lora_alpha", "a number", alpha);
+  if (!alpha.is_number() || std::abs(alpha.get<double>()) > kMaxAlpha)
+    refuse(path, "lora_alpha", "a number up to 1e6", alpha);
   if (!root.is_null() && !root.is_boolean()) refuse(path, "use_rslora", "true or false", root);
   return {alpha.get<double>(), root == true};
 }
@@ -101,7 +103,7 @@ struct Adapters::Folder {
       fail(path, "{} must have the shape [{}] of the model, got [{}]", io::printable(name),
            fmt::join(found->shape, ", "), fmt::join(shape, ", "));
     }
-    if (ties && shape[0] == vocab_size)
+    if (ties && !shape.empty() && shape[0] == vocab_size)
       fail(path, "embeddings that are also the output matrix must be left as they are, got {}", io::printable(name));
     return found->name;
   }

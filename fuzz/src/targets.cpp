@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "http_front.h"
-#include "pair_template.h"
 #include "rf/data/reader.h"
 #include "rf/data/records.h"
 #include "rf/engine/embedder.h"
@@ -27,6 +26,7 @@
 #include "rf/model/rotary_report.h"
 #include "rf/model/weights.h"
 #include "rf/tasks/cross_encoder.h"
+#include "rf/text/chat_template.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::fuzz {
@@ -198,8 +198,10 @@ void cross_encoder(std::string_view bytes) {
   check(model.scores(pairs).size() == std::size(pairs) * model.info().labels.size());
 }
 
-void pair_template(std::string_view bytes) {
-  static_cast<void>(tasks::PairTemplate(bytes, "chat_template").render("prompt", "query", " document "));
+void chat_template(std::string_view bytes) {
+  const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", " a\n\u00e9"}},
+                                           {{"role", "tool"}, {"content", {1, 2.5, nullptr}}}};
+  static_cast<void>(text::ChatTemplate(bytes, "chat_template").render({{"messages", messages}, {"bos_token", "<s>"}}));
 }
 
 // A GGUF file. A tokenizer that opens cuts a text.
@@ -341,7 +343,7 @@ constexpr Target kTargets[] = {
     {"gguf_model", run<gguf_model>},
     {"sentence_modules", run<sentence_modules>},
     {"cross_encoder", run<cross_encoder>},
-    {"pair_template", run<pair_template>},
+    {"chat_template", run<chat_template>},
     {"http_front", run<http_front>},
     {"charsmap", run<normalizer_step<text::NormalizerStep::Kind::kPrecompiled>>},
     {"expression", run<normalizer_step<text::NormalizerStep::Kind::kReplaceExpression>>},

@@ -33,6 +33,18 @@ Types types_of(Opens opens) {
 
 Types all_types() { return joined(types_of(Opens::kEncodersAndDecoders), translation_types()); }
 
+// Encoders that people deploy, and what this program lacks for them.
+constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
+    {"embedding_gemma2", "a text model inside, embedding_gemma2_text"},
+    {"embedding_gemma2_text", "heads of other sizes in some layers, and inputs of each layer"},
+    {"openai_privacy_filter", "attention sinks with experts in every layer"},
+    {"lfm2", "convolutions between layers of attention"}};
+
+std::string lacking_for(const nlohmann::json& type) {
+  const auto* const found = std::ranges::find(kLacking, type, [](const auto& each) { return each.first; });
+  return found == std::end(kLacking) ? "" : fmt::format(" ({} is not computed)", found->second);
+}
+
 bool holds(const Types& types, const nlohmann::json& type) {
   return type.is_string() && std::ranges::find(types, type.get_ref<const std::string&>()) != types.end();
 }
@@ -86,8 +98,8 @@ void check_model_type(const std::string& model_dir, Opens opens) {
 void refuse_model_type(std::string_view where, const nlohmann::json& type, Opens opens) {
   if (!type.is_string()) fail(where, "model_type must be a string or null, got {}", shown(type));
   if (!holds(all_types(), type)) {
-    fail(where, "model_type must be one that this program computes, {}, got {}{}", io::listed(all_types(), "or"),
-         shown(type), opens == Opens::kEncoders ? "; here it must be an encoder" : "");
+    fail(where, "model_type must be one that this program computes, {}, got {}{}{}", io::listed(all_types(), "or"),
+         shown(type), lacking_for(type), opens == Opens::kEncoders ? "; here it must be an encoder" : "");
   }
   const char* const other = holds(encoder_types(), type)   ? "an encoder, which Engine and roformer embed open"
                             : holds(decoder_types(), type) ? "a decoder, which Engine and roformer generate open"

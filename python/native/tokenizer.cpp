@@ -5,12 +5,14 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "bindings.h"
 #include "rf/io/processors.h"
 #include "rf/io/warning.h"
 #include "rf/text/batch.h"
+#include "rf/text/chat_template.h"
 
 namespace rf::python {
 
@@ -79,7 +81,9 @@ class Tokenizer {
  public:
   Tokenizer(const std::string& model_dir, const std::string& dictionary,
             const std::vector<std::string>& user_dictionaries)
-      : tokenizer_(load(model_dir, dictionary, user_dictionaries)), settings_(text::read_row_settings(model_dir)) {}
+      : model_dir_(model_dir),
+        tokenizer_(load(model_dir, dictionary, user_dictionaries)),
+        settings_(text::read_row_settings(model_dir)) {}
 
   nb::dict rows(const nb::list& first, const std::optional<nb::list>& second, bool add_specials,
                 const std::string& truncation, const std::string& truncation_side, bool overflow, int64_t stride,
@@ -129,6 +133,18 @@ class Tokenizer {
     });
   }
 
+  // chat_template: the template, or the name of one of the model's. variables: JSON, in place of those of the model.
+  std::string render_chat(const std::string& chat_template, const std::string& variables) const {
+    const nb::gil_scoped_release release;
+    const bool is_template = chat_template.find('{') != std::string::npos;
+    const std::optional<text::ChatTemplate> own =
+        is_template ? text::ChatTemplate(chat_template, kWhere) : text::read_chat_template(model_dir_, chat_template);
+    if (!own) fail<ArgumentError>(kWhere, "{} must have the chat template {}, got none", model_dir_, chat_template);
+    auto all = text::chat_variables(tokenizer_, nlohmann::ordered_json::array(), text::GenerationPrompt::kNone);
+    all.update(nlohmann::ordered_json::parse(variables));
+    return own->render(all);
+  }
+
   std::string token(int64_t id) const {
     return on_open_model([&]() -> std::string { return tokenizer_.vocabulary().token(id); });
   }
@@ -160,6 +176,7 @@ class Tokenizer {
     return text::Tokenizer::load(model_dir, {.dictionary = dictionary, .user_dictionaries = user_dictionaries});
   }
 
+  std::string model_dir_;
   text::Tokenizer tokenizer_;
   text::RowSettings settings_;
 };
@@ -174,6 +191,7 @@ void bind_tokenizer(nb::module_& module) {
            nb::arg("truncation"), nb::arg("truncation_side"), nb::arg("overflow"), nb::arg("stride"),
            nb::arg("max_length"), nb::arg("padding"), nb::arg("padding_side"), nb::arg("pad_to_multiple_of"))
       .def("decode", &Tokenizer::decode, nb::arg("ids"), nb::arg("skip_specials"))
+      .def("render_chat", &Tokenizer::render_chat, nb::arg("chat_template"), nb::arg("variables"))
       .def("token", &Tokenizer::token, nb::arg("id"))
       .def("find", &Tokenizer::find, nb::arg("token"))
       .def("size", &Tokenizer::size)

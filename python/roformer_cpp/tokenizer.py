@@ -1,5 +1,6 @@
 """Texts to rows of token ids, as transformers' tokenizer gives them for the same directory, without PyTorch."""
 
+import json
 import os
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -177,6 +178,58 @@ class Tokenizer:
         """The tokens of a text, without special ones."""
         return self.convert_ids_to_tokens(self.encode(text, add_special_tokens=add_special_tokens))
 
+    def apply_chat_template(
+        self,
+        conversation: Iterable[dict[str, Any]] | Iterable[Iterable[dict[str, Any]]],
+        *,
+        tools: Iterable[dict[str, Any]] | None = None,
+        documents: Iterable[dict[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        tokenize: bool = True,
+        return_dict: bool = True,
+        variables: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """The prompt of a conversation, by the template of the model, as transformers makes it.
+
+        Args:
+            conversation: messages such as ``{"role": "user", "content": "Hello"}``, or a list of conversations.
+            tools: JSON schemas of functions that the model may call.
+            documents: texts with titles that it may read.
+            chat_template: another template, or the name of one of the model's.
+            add_generation_prompt: ends the prompt with the beginning of the assistant's answer.
+            tokenize: ``False`` returns the text.
+            return_dict: ``False`` returns the ids alone.
+            variables: further ones that the template reads, such as ``{"enable_thinking": False}``.
+            options: of a call, such as ``padding``; no special tokens are added, since templates write them.
+
+        Raises:
+            ValueError: the model has no template.
+            RuntimeError: the template refuses the conversation, or has a part that is not supported.
+        """
+        chats = [*conversation]
+        is_one = not chats or isinstance(chats[0], dict)
+        texts = []
+        for chat in [chats] if is_one else chats:
+            given = {
+                "messages": [_message(message) for message in chat],
+                "tools": None if tools is None else [*tools],
+                "documents": None if documents is None else [*documents],
+                "add_generation_prompt": _checks.boolean(_WHERE, "add_generation_prompt", add_generation_prompt),
+            }
+            source = "default" if chat_template is None else _checks.text(_WHERE, "chat_template", chat_template)
+            try:
+                shown = json.dumps(given | (variables or {}), ensure_ascii=False, allow_nan=False)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"[{_WHERE}] a conversation must consist of JSON values, got {error}") from None
+            texts.append(self._tokenizer.render_chat(source, shown))
+        text = texts[0] if is_one else texts
+        if not tokenize:
+            return text
+        rows = self(text, **({"add_special_tokens": False} | options))
+        return rows if return_dict else rows["input_ids"]
+
     # ---- back to text
 
     def decode(self, token_ids: int | Iterable[int], *, skip_special_tokens: bool = False) -> str:
@@ -235,6 +288,15 @@ class Tokenizer:
     mask_token, mask_token_id = _special("mask_token")
     bos_token, bos_token_id = _special("bos_token")
     eos_token, eos_token_id = _special("eos_token")
+
+
+def _message(message: Any) -> dict[str, Any]:
+    """As transformers gives it to a template: without None, and reasoning under each of its names."""
+    if not isinstance(message, dict):
+        raise TypeError(f"[{_WHERE}] a message must be a dict, got {_checks.kind(message)}")
+    given = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((given[key] for key in ("reasoning_content", "thinking", "reasoning") if key in given), None)
+    return given if reasoning is None else {"thinking": reasoning, **given, "reasoning_content": reasoning}
 
 
 def _reopen(

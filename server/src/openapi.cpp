@@ -81,7 +81,7 @@ constexpr std::pair<const char*, const char*> kSchemas[] = {
 
 // Fields of bodies: "!" must be given; "=Schema" is one that has not the field's name.
 struct Description {
-  const char* path;
+  std::string_view path;
   const char* fields;
   const char* result;
 };
@@ -121,6 +121,8 @@ constexpr Description kDescriptions[] = {
     {"/", "model", "text/html"},
     {"/openapi.json", "", "Object"},
 };
+
+constexpr Description kOther{"", "", "Object"};
 
 Json reference(const std::string& name) { return {{"$ref", "#/components/schemas/" + name}}; }
 
@@ -192,11 +194,10 @@ Answer openapi(Service& service, const Call& call) {
   schemas["model"] = {{"type", "string"}, {"enum", {""}}};
   for (const auto& each : *call.models) schemas["model"]["enum"].push_back(each->name());
   for (const Route& route : routes()) {
-    const Description* const description = std::ranges::find(
-        kDescriptions, std::string_view(route.path), [](const auto& each) { return std::string_view(each.path); });
-    if (description == std::end(kDescriptions)) continue;
+    const auto* const found = std::ranges::find(kDescriptions, std::string_view(route.path), &Description::path);
+    const Description& description = found == std::end(kDescriptions) ? kOther : *found;
     std::string path = route.path;
-    Json operation = operation_of(route, *description);
+    Json operation = operation_of(route, description);
     if (path == "/rotation")
       operation["parameters"] = {{{"name", "model"}, {"in", "query"}, {"schema", reference("model")}}};
     if (path.size() > 1 && path.ends_with('/')) {

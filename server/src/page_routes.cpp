@@ -57,8 +57,7 @@ Answer page(Service&, const Call&) {
 }
 
 Answer rotation(Service& service, const Call& call) {
-  const nlohmann::json named = {{"model", parameter(call.request.target(), "model")}};
-  const ServedModel& model = call.model(Fields(named));
+  const ServedModel& model = call.model(parameter(call.request.target(), "model"));
   Reply reply;
   reply.body = co_await service.work.in_pool([&] {
     nlohmann::json report = model.rotation();

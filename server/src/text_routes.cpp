@@ -131,10 +131,14 @@ Answer tokenize(Service& service, const Call& call) {
   const text::Tokenizer& tokenizer = call.model(fields).tokenizer();
   const std::vector<std::string> texts = fields.texts("inputs");
   const bool with_specials = fields.flag("add_special_tokens", true);
+  constexpr int64_t kBytesPerText = 400, kBytesPerLetter = 40;  // of the reply, also while it grows
+  Memory::Share held(service.memory);
   Reply reply;
   reply.body = co_await service.work.in_pool([&] {
-    return list_of(texts.size(),
-                   [&](size_t i, std::string& to) { to += tokens_json(tokenizer, texts[i], with_specials); });
+    return list_of(texts.size(), [&](size_t i, std::string& to) {
+      held.take(kBytesPerText + kBytesPerLetter * std::ssize(texts[i]));
+      to += tokens_json(tokenizer, texts[i], with_specials);
+    });
   });
   co_return reply;
 }

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "classes.h"
 #include "cross_encoder_files.h"
 #include "model_task.h"
-#include "pair_template.h"
 #include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/finite.h"
@@ -45,7 +45,6 @@ struct CrossEncoder::Impl {
   CrossEncoderInfo info;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   engine::Model model;
-  std::optional<PairTemplate> pair_template;
   text::RowSettings rows;
   bool cuts_left;
   mutable std::mutex mutex;  // of the encoder
@@ -64,11 +63,11 @@ struct CrossEncoder::Impl {
     constexpr int64_t kNoLimit = int64_t{1} << 24;
     info.labels = files.generates ? std::vector<std::string>{"LABEL_0"} : model.info().labels;
     if (files.generates) check_score();
-    if (files.chat_template) pair_template.emplace(files.chat_template->first, files.chat_template->second);
     info.max_length = options.max_length.value_or(row_length(files.encoder_dir, config, kNoLimit));
     info.activation =
         options.activation.value_or(files.activation.value_or(default_activation(std::ssize(info.labels))));
     info.prompt = engine::prompt_of(files.prompts, options.prompt, options.prompt_name, kWhere);
+    if (files.chat_template) check_template();
     info.prompts = files.prompts.by_name;
     info.default_prompt_name = files.prompts.default_name;
     if (info.max_length < 1) fail<ArgumentError>(kWhere, "max-length must be at least 1, got {}", info.max_length);
@@ -93,9 +92,28 @@ struct CrossEncoder::Impl {
       fail(kWhere, "tokens of LogitScore must be below vocab_size, {}, got {}", config.vocab_size, largest);
   }
 
+  // A template for chats may ignore the roles of a pair.
+  void check_template() const {
+    const std::string query = "the query", document = "the document";
+    const std::string text = message(info.prompt, query, document);
+    if (text.find(query) == std::string::npos || text.find(document) == std::string::npos) {
+      fail(files.encoder_dir, "the chat template of a reranker must contain the messages query and document, got {}",
+           io::printable(text));
+    }
+  }
+
+  std::string message(const std::string& prompt, std::string_view query, std::string_view document) const {
+    nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+    if (!prompt.empty()) messages.push_back({{"role", "system"}, {"content", prompt}});
+    messages.push_back({{"role", "query"}, {"content", query}});
+    messages.push_back({{"role", "document"}, {"content", document}});
+    return files.chat_template->render(
+        text::chat_variables(*tokenizer, std::move(messages), text::GenerationPrompt::kNone));
+  }
+
   text::Encoding encode_message(const std::string& prompt, std::string_view query, std::string_view document) const {
     text::Encoding tokens;
-    tokenizer->encode(pair_template->render(prompt, query, document), tokens);
+    tokenizer->encode(message(prompt, query, document), tokens);
     return tokens;
   }
 
@@ -144,7 +162,7 @@ struct CrossEncoder::Impl {
   }
 
   engine::DistinctSequences tokenize(std::span<const text::TextPair> pairs, const std::string& prompt) {
-    if (pair_template) {
+    if (files.chat_template) {
       engine::DistinctSequences sequences;
       add_messages(pairs, prompt, sequences);
       return sequences;

@@ -74,17 +74,6 @@ void read_modules(const std::string& model_dir, const std::string& where, CrossE
   out.encoder_dir = modules[0].directory;
 }
 
-// The template of the tokenizer's files, and its file.
-std::optional<std::pair<std::string, std::string>> chat_template(const std::string& directory) {
-  const std::string own = directory + "/chat_template.jinja", settings = directory + "/tokenizer_config.json";
-  if (io::has_file(own)) return std::pair(io::read_file(own), own);
-  if (!io::has_file(settings)) return std::nullopt;
-  const json file = io::read_json(settings);
-  const auto found = file.is_object() ? file.find("chat_template") : file.end();
-  if (found == file.end() || !found->is_string()) return std::nullopt;
-  return std::pair(found->get<std::string>(), settings);
-}
-
 // Whether pairs are messages of a chat: as `modality_config` says, or, without it, where the tokenizer has a template.
 bool reads_messages(const json& file, const std::string& where, bool has_template) {
   const auto modality = file.find("modality_config");
@@ -106,7 +95,7 @@ void read_transformer(bool has_modules, CrossEncoderFiles& out) {
     fail(where, "transformer_task must be {}, got {}", wanted, io::printable(task));
   if (const auto more = file.find("processing_kwargs"); more != file.end() && !more->is_null() && !more->empty())
     fail(where, "processing_kwargs must be absent or empty, got {}", io::escaped(more->dump(), 120));
-  out.chat_template = chat_template(out.encoder_dir);
+  out.chat_template = text::read_chat_template(out.encoder_dir);
   const bool messages = reads_messages(file, where, out.chat_template.has_value());
   if (messages && !out.chat_template) fail(out.encoder_dir, "pairs that are messages need a chat template, got none");
   if (!messages) out.chat_template.reset();

@@ -7,10 +7,10 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "rf/engine/embedder.h"
 #include "rf/tasks/settings.h"
+#include "rf/text/chat_template.h"
 
 namespace rf::tasks {
 
@@ -25,10 +25,9 @@ struct CrossEncoderFiles {
   bool is_stated = false;                     // the files state that it is a cross-encoder
   std::optional<ScoreActivation> activation;  // absent: decided by the number of labels
   engine::Prompts prompts;
-  bool generates = false;           // the encoder is a causal language model
-  std::optional<TokenScore> score;  // of one; absent: the tokens "yes" and "no"
-  // Of the messages that pairs are, and its file; absent: pairs have the tokenizer's form.
-  std::optional<std::pair<std::string, std::string>> chat_template;
+  bool generates = false;                           // the encoder is a causal language model
+  std::optional<TokenScore> score;                  // of one; absent: the tokens "yes" and "no"
+  std::optional<text::ChatTemplate> chat_template;  // of the messages that pairs are; absent: the tokenizer's pairs
 };
 
 // Also accepts a directory without such files. Throws Error for other types of sentence-transformers models, and for

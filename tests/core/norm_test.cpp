@@ -15,7 +15,7 @@ struct NormShape {
 // A call with all its arrays.
 struct NormCase {
   NormShape shape;
-  Rows x, residual, y, dy, dx, dresidual, bias, gamma, beta, dbias, dgamma, dbeta;
+  Rows x, residual, y, sum, dy, dx, dresidual, bias, gamma, beta, dbias, dgamma, dbeta;
 
   NormCase(rf_dtype dtype, const NormShape& s) : NormCase(dtype, dtype, s) {}
   NormCase(rf_dtype dtype, rf_dtype stream, const NormShape& s)
@@ -23,6 +23,7 @@ struct NormCase {
         x(dtype, s.rows, s.columns, s.gap),
         residual(stream, s.rows, s.columns, s.gap),
         y(residual),
+        sum(residual),
         dy(residual),
         dx(x),
         dresidual(residual),
@@ -42,9 +43,9 @@ struct NormCase {
   rf_dtype dtype() const { return x.data.dtype; }
 
   std::vector<Rows*> arrays() {
-    return {&x, &residual, &y, &dy, &dx, &dresidual, &bias, &gamma, &beta, &dbias, &dgamma, &dbeta};
+    return {&x, &residual, &y, &sum, &dy, &dx, &dresidual, &bias, &gamma, &beta, &dbias, &dgamma, &dbeta};
   }
-  std::vector<Rows*> results() { return {&y, &dx, &dresidual, &dbias, &dgamma, &dbeta}; }
+  std::vector<Rows*> results() { return {&y, &sum, &dx, &dresidual, &dbias, &dgamma, &dbeta}; }
   static constexpr auto kForward = rf_norm_forward;
   static constexpr auto kBackward = rf_norm_backward;
 
@@ -54,7 +55,8 @@ struct NormCase {
     a.x = x.pointer();
     a.residual = shape.has_residual ? residual.pointer() : nullptr;
     a.y = y.pointer();
-    a.x_stride = a.residual_stride = a.y_stride = x.stride;
+    a.sum = sum.pointer();
+    a.x_stride = a.residual_stride = a.y_stride = a.sum_stride = x.stride;
     a.bias = shape.has_bias ? bias.pointer() : nullptr;
     a.gamma = shape.has_gamma ? gamma.pointer() : nullptr;
     a.beta = shape.has_beta ? beta.pointer() : nullptr;
@@ -91,7 +93,7 @@ std::vector<double> factors(NormCase& c) {
 
 // The formula of the header for a row, and the sizes that bounds of errors are made of.
 struct NormRow {
-  std::vector<double> h;
+  std::vector<double> s, h;
   double r = 0;
   double terms = 0;                               // the largest |residual| + |dropout| (|x| + |bias|)
   double largest = 0;                             // of |h|
@@ -110,6 +112,7 @@ NormRow normal_row(NormCase& c, const std::vector<double>& factor, int64_t row) 
     result.terms = std::max(result.terms, std::abs(residual) + f * (std::abs(c.x.at(row, i)) + std::abs(bias)));
     mean += result.h.back() / n;
   }
+  result.s = result.h;
   if (c.shape.kind == RF_NORM_RMS) mean = 0;
   for (double& value : result.h) {
     value -= mean;
@@ -126,12 +129,14 @@ NormRow normal_row(NormCase& c, const std::vector<double>& factor, int64_t row) 
 void expect_forward(NormCase& c, const std::string& what) {
   NormCase want = in_float64(c);
   const std::vector<double> factor = factors(c);
-  std::vector<double> errors;
+  std::vector<double> errors, terms;
   for (int64_t r = 0; r < c.shape.rows; ++r) {
     const NormRow row = normal_row(c, factor, r);
     errors.push_back(row.largest + row.error());
+    terms.push_back(row.terms);
     for (int64_t i = 0; i < c.shape.columns; ++i) {
       const double beta = c.shape.has_beta ? c.beta.at(0, i) : 0;
+      want.sum.set(r, i, row.s[static_cast<size_t>(i)]);
       want.y.set(r, i, row.h[static_cast<size_t>(i)] * c.gamma_at(i) + beta);
     }
   }
@@ -142,6 +147,8 @@ void expect_forward(NormCase& c, const std::string& what) {
                std::abs(c.shape.has_beta ? c.beta.at(0, i) : 0);
       },
       what + " y");
+  expect_rows(
+      c.sum, want.sum, [&](int64_t r, int64_t) { return terms[static_cast<size_t>(r)]; }, what + " sum");
 }
 
 // Against the float64 loops. A bound of |ds| in eps, with G the largest |dy gamma| of the row and |h| at most H with an
@@ -223,6 +230,12 @@ TEST_P(Norm, ResultsMayGoOverInputs) {
     ASSERT_EQ(rf_norm_forward(&args), RF_OK);
     EXPECT_EQ(in_place.residual.data.bytes, c.y.data.bytes);
     in_place.residual = c.residual;
+    args = in_place.args();
+    args.sum = in_place.residual.pointer();
+    ASSERT_EQ(rf_norm_forward(&args), RF_OK);
+    EXPECT_EQ(in_place.y.data.bytes, c.y.data.bytes);
+    EXPECT_EQ(in_place.residual.data.bytes, c.sum.data.bytes);
+    in_place.residual = c.residual;
     rf_norm_grads grads = in_place.grads();
     grads.x = in_place.dy.pointer();
     grads.residual = in_place.residual.pointer();
@@ -265,6 +278,7 @@ TEST(NormErrors, RulesAreNamed) {
        {[](auto& a) { a.rows = INT64_MAX / 4; }, "[norm] the size of [rows, columns] in bytes must fit in int64"},
        {[](auto& a) { a.x_stride = 7; }, "[norm] x_stride must be at least columns = 8, got 7"},
        {[](auto& a) { a.y_stride = INT64_MAX / 4; }, "[norm] the size of y in bytes must fit in int64"},
+       {[](auto& a) { a.sum_stride = 7; }, "[norm] sum_stride must be at least columns = 8, got 7"},
        {[](auto& a) { a.x = nullptr; }, "[norm] x must not be NULL, got NULL"},
        {[](auto& a) { a.y = nullptr; }, "[norm] y must not be NULL, got NULL"},
        {[](auto& a) { a.x = static_cast<const char*>(a.x) + 1; }, "[norm] x must be aligned to its element of 4 bytes"},

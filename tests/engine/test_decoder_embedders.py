@@ -244,17 +244,10 @@ def test_token_reranker(template, tokens, tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ("{% for m in messages %}{{ m.content }}{% endfor %}", "the chat template of a reranker must .*, got for m in"),
-        ("{{ messages[0].content }}", r"the chat template .*, got messages\[0\].content"),
-        ("{{ messages", "the chat template .*, got {{ messages"),
-        (r'{{ "\ }}', r'the chat template .*, got "\\'),
+        ("{{ messages[0].content }}", "must contain the messages query and document, got .the query"),
+        ("{{ messages", "line 1 of the chat template: a tag must end with }}"),
         ({"transformer_task": 3}, "transformer_task must be a string, got 3"),
         ({"modality_config": {"message": {"format": 3}}}, r"modality_config.message.format must be a string, got 3"),
-        (
-            '{{ messages | selectattr("role", "in", "query") | map(attribute="content") | first }}',
-            "template .* got mess",
-        ),
-        ("{% set a-b = 'x' %}", "the chat template .*, got set a-b"),
         ({"transformer_task": "fill-mask"}, "transformer_task must be text-generation, got .?fill-mask"),
         ({"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs must be absent or empty, got"),
         ({"modality_config": {"message": {"format": "structured"}}}, "format must be flat, got .?structured"),

@@ -9,6 +9,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import rf_engine
 import roformer_cpp
 from cli_support import refused, results
 from engine_case import assert_close
@@ -143,6 +144,10 @@ def test_embed(tmp_path):
         assert_close(roformer_cpp.Engine(base, adapter=folder).embed(TEXTS), wanted)
         lines = results("embed", "--model", base, "--adapter", folder, "--text", *TEXTS)
         assert_close(np.array([line["embedding"] for line in lines]), wanted)
+    ids = inputs[0]["input_ids"]
+    with torch.no_grad():
+        states = theirs(ids).last_hidden_state[0].numpy()
+    assert_close(rf_engine.Engine(base, adapter=adapter).hidden([ids[0].numpy().astype(np.int32)]), states)
 
 
 def test_refused(tmp_path):
@@ -154,7 +159,8 @@ def test_refused(tmp_path):
         ({"alpha_pattern": {"query": 3}}, "alpha_pattern must be absent or off"),
         ({"peft_type": "IA3"}, 'peft_type must be "LORA", got "IA3"'),
         ({"init_lora_weights": "pissa"}, 'init_lora_weights must be one that leaves .*, got "pissa"'),
-        ({"lora_alpha": None}, "lora_alpha must be a number, got null"),
+        ({"lora_alpha": None}, "lora_alpha must be a number up to 1e6, got null"),
+        ({"lora_alpha": 1e300}, "lora_alpha must be a number up to 1e6, got 1e"),
         ({"some_new_key": [1]}, r"some_new_key must be absent or off for plain LoRA, got \[1\]"),
     ):
         save_adapter(adapter, tensors, **changes)
@@ -171,6 +177,7 @@ def test_refused(tmp_path):
         ({"classifier.weight": torch.zeros(3, 4)}, r"classifier.weight. must have the shape \[3"),
         ({f"{QUERY}.lora_magnitude_vector": torch.zeros(4)}, "an adapter must be plain LoRA, got"),
         ({down: tensors[down] * float("nan")}, "adapters must be finite, got"),
+        ({down: tensors[down].long()}, "F32"),
     ):  # fmt: skip
         save_adapter(adapter, {name: value for name, value in (tensors | bad).items() if value is not None})
         assert_matches(message, refused(*command))

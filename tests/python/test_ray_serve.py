@@ -16,6 +16,7 @@ import pytest
 import cli_support
 import roformer_cpp
 import sentence_model
+from engine_case import make_causal
 
 pytestmark = pytest.mark.skipif(
     find_spec("ray") is None or find_spec("starlette") is None,
@@ -93,6 +94,26 @@ def test_replies_are_those_of_the_server(handle, model):
     assert post("/embed", b"{")[0] == 400 and post("/none", {})[0] == 404
     with pytest.raises(Exception, match=r"\[serve\] input must have at least one text"):
         handle.embed.remote([]).result()
+
+
+def test_streamed_completions(handle, tmp_path):
+    """Come as the server sends them."""
+    import ray.serve
+
+    cli_support.results("vocab", "--bytes", "--output", tmp_path / "model")
+    make_causal("RoFormer", tmp_path / "model", vocab_size=261, max_position_embeddings=128)
+    ray.serve.run(roformer_cpp.ray.serve(tmp_path / "model"), name="generator", route_prefix="/generator")
+    asked = {"prompt": "abc", "max_tokens": 12, "temperature": 0}
+    url = f"http://127.0.0.1:{PORT}/generator/v1/completions"
+    with urllib.request.urlopen(url, json.dumps(asked | {"stream": True}).encode()) as reply:
+        assert reply.headers["Content-Type"].startswith("text/event-stream")
+        events = [line.removeprefix("data: ") for line in reply.read().decode().split("\n\n") if line]
+    with urllib.request.urlopen(url, json.dumps(asked).encode()) as reply:
+        whole = json.loads(reply.read())["choices"][0]["text"]
+    assert events.pop() == "[DONE]" and len(events) > 2
+    assert "".join(json.loads(event)["choices"][0]["text"] for event in events) == whole
+    ray.serve.delete("generator")
+    until(lambda: len(servers()) == 1)
 
 
 def test_load_starts_replicas_and_killed_servers_are_replaced(handle):

@@ -18,7 +18,7 @@ MOST = {"dimensions": 24, "output_dimension": 24, "max_tokens": 8}
 def with_known_ids(value):
     if isinstance(value, list):
         return [with_known_ids(each) for each in value]
-    return int(value) % 61
+    return value if isinstance(value, str) else int(value) % 61
 
 
 @schemathesis.hook

@@ -104,17 +104,18 @@ def test_openai_errors(server, folders, tmp_path):
 
 def test_openai_retries(folders):
     """A full queue is a RateLimitError that says when to come again, and the client does."""
-    texts = ["".join(letters) for letters in itertools.product("abcdefgh", repeat=4)]
+    texts = ["".join(letters) for letters in itertools.product("abcdefgh", repeat=5)]
     with serving("--model", folders["dense"], "--max-queued-tokens", 10, "--batch-tokens", 24) as server:
         body = {"model": "dense", "input": texts, "dimensions": 1}
+        client, patient = openai_client(server), openai_client(server, max_retries=20)
         busy = threading.Thread(target=openai_client(server).embeddings.create, kwargs=body)
         busy.start()
         while "te_queue_size 1" not in server.call("GET", "/metrics")[1]:
             pass
         with pytest.raises(openai.RateLimitError) as info:
-            openai_client(server).embeddings.create(model="dense", input="a b c d e f")
+            client.embeddings.create(model="dense", input="a b c d e f")
         assert int(info.value.response.headers["Retry-After"]) >= 1
-        assert openai_client(server, max_retries=20).embeddings.create(model="dense", input="a").data
+        assert patient.embeddings.create(model="dense", input="a").data
         busy.join()
 
 
@@ -215,7 +216,7 @@ def test_curl(server, vectors):
     header, text = curl(server, "/health", "-I")
     assert "200 OK" in header and "Content-Length: 15" in header and text == ""
     header, text = curl(server, "/embed", "-X", "OPTIONS")
-    assert header.startswith("HTTP/1.1 204") and "Allow: POST" in header and "Content-" not in header
+    assert header.startswith("HTTP/1.1 204") and "Allow: POST" in header and "\nContent-" not in header
     assert "Allow: POST" in curl(server, "/", "-X", "OPTIONS")[0]
     assert "417 " in curl(server, "/embed", "-H", "Expect: more", data=body)[0]
     header, text = curl(server, "/embed", "-H", "Content-Encoding: gzip", data=gzip.compress(body.encode()))
@@ -265,7 +266,7 @@ def test_schemathesis(server, tmp_path):
     pytest.importorskip("schemathesis", reason="NOT TESTED: schemathesis is not installed")
     hooks = Path(__file__).with_name("schemathesis_hooks.py")
     command = [sys.executable, "-m", "schemathesis.cli", "run", server.url + "/openapi.json"]
-    options = ["--checks=all", "--seed=1", "--max-examples=12", "--phases=examples,coverage,fuzzing", "--no-color"]
+    options = ["--checks=all", "--seed=1", "--max-examples=8", "--phases=examples,coverage,fuzzing", "--no-color"]
     # What POST / takes depends on the model, and only models that rotate have a rotation.
     done = subprocess.run(
         [*command, *options, "--exclude-path-regex=^/(rotation)?$", "--continue-on-failure", "--warnings=off"],

@@ -46,7 +46,7 @@ def talk(server, data, wait=10):
         got = b""
         while part := connection.recv(1 << 16):
             got += part
-    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", got)]
+    return [int(status) for status in re.findall(rb"HTTP/1\.[01] (\d{3}) ", got)]
 
 
 def post(*fields, body=BODY, path=b"/embed"):

@@ -51,7 +51,9 @@ typedef struct rf_norm_args {
   double eps;        /* >= 0 and finite */
   void* y;           /* not read by the backward */
   int64_t y_stride;
-  rf_dtype stream_dtype; /* of residual and y; 0: dtype */
+  rf_dtype stream_dtype; /* of residual, y and sum; 0: dtype */
+  void* sum;             /* s, which may replace residual, or NULL; not written by the backward */
+  int64_t sum_stride;
 } rf_norm_args;
 
 /* Gradients of a scalar; each is overwritten; NULL: not wanted. */

@@ -27,19 +27,24 @@ AlignedArray<T> aligned_array(int64_t count) {
   return array;
 }
 
-// The same for long-lived arrays that are read from memory repeatedly, in pages of 2 MiB if the system provides them:
-// with small pages a processor reads at two thirds of the speed.
+// Memory that is read repeatedly, aligned to 64 bytes, in pages of 2 MiB if it has so many bytes and the system
+// provides them: with small pages a processor reads at two thirds of the speed. Returns nullptr if there is none.
+inline void* huge_memory(size_t bytes) noexcept {
+  constexpr size_t kPage = size_t{2} << 20;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, bytes < kPage ? 64 : kPage, bytes) != 0) return nullptr;
+#if defined(__linux__)
+  if (bytes >= kPage) madvise(memory, bytes / kPage * kPage, MADV_HUGEPAGE);  // only advice; the system may ignore it
+#endif
+  return memory;
+}
+
+// An array for long life in such memory.
 template <class T>
 AlignedArray<T> huge_array(int64_t count) {
-  constexpr size_t kPage = size_t{2} << 20;
-  const auto bytes = static_cast<size_t>(count) * sizeof(T);
-  if (bytes < kPage) return aligned_array<T>(count);
-  void* memory = nullptr;
-  if (posix_memalign(&memory, kPage, bytes) != 0) throw std::bad_alloc();
-#if defined(__linux__)
-  madvise(memory, bytes / kPage * kPage, MADV_HUGEPAGE);  // only advice; the system may ignore it
-#endif
-  return AlignedArray<T>(static_cast<T*>(memory));
+  AlignedArray<T> array(static_cast<T*>(huge_memory(static_cast<size_t>(std::max<int64_t>(1, count)) * sizeof(T))));
+  if (array == nullptr) throw std::bad_alloc();
+  return array;
 }
 
 }  // namespace rf::core

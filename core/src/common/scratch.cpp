@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "common/aligned_array.h"
+
 namespace rf::core {
 namespace {
 
@@ -20,7 +22,7 @@ struct Slot {
     all_bytes -= bytes;
     constexpr int64_t kAlignment = 64;
     bytes = (wanted + kAlignment - 1) / kAlignment * kAlignment;
-    memory = bytes == 0 ? nullptr : std::aligned_alloc(kAlignment, static_cast<size_t>(bytes));
+    memory = bytes == 0 ? nullptr : huge_memory(static_cast<size_t>(bytes));
     if (memory == nullptr) bytes = 0;
     all_bytes += bytes;
   }

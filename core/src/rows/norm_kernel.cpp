@@ -117,6 +117,9 @@ void forward(const rf_norm_args& x, RowRange rows, void* memory) {
   for (int64_t row = rows.first; row < rows.first + rows.count; ++row) {
     dropout.draw(row);
     read_row<T, Stream>(x, row, dropout, space.s);
+    if (auto* sum = row_of<Stream>(x.sum, x.sum_stride, row)) {
+      for (int64_t i = 0; i < x.columns; i += kLanes) store_some(hn::LoadU(d, space.s + i), sum + i, x.columns - i);
+    }
     const auto factor = hn::Set(d, center_row(x, space.s));
     auto* to = row_of<Stream>(x.y, x.y_stride, row);
     for (int64_t i = 0; i < x.columns; i += kLanes) {

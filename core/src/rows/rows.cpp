@@ -84,7 +84,9 @@ NormChecks check_norm(const rf_norm_args& x) {
 }
 
 void forward(const rf_norm_args& x) {
-  check_norm(x).stream.array(x.y, x.y_stride, "y");
+  const RowChecks stream = check_norm(x).stream;
+  stream.array(x.y, x.y_stride, "y");
+  stream.optional_array(x.sum, x.sum_stride, "sum");
   if (in_loops(x.dtype)) return ref::norm(x);
   for_row_blocks(x.rows, x.columns, kRowBlock, norm_space_bytes(x.columns),
                  [&](int64_t, RowRange rows, void* space) { norm_rows(x, rows, space); });

@@ -42,7 +42,8 @@ typedef struct rf_engine_options {
   rf_engine_precision precision;
   int64_t token_budget; /* tokens that are computed together; 0: 4096 */
   rf_engine_head head;
-  const char* task; /* one that the model has an adapter for, or NULL */
+  const char* task;    /* one that the model has an adapter for, or NULL */
+  const char* adapter; /* a folder with an adapter of PEFT, or NULL */
 } rf_engine_options;
 
 /* Sequence i is the tokens offsets[i] .. offsets[i + 1] - 1. */
@@ -159,6 +160,7 @@ typedef struct rf_engine_embedder_options {
   rf_engine_role role; /* of all texts */
   int64_t max_active;  /* weights of a sparse vector, the largest */
   const char* task;    /* one that the model has an adapter for */
+  const char* adapter; /* a folder with an adapter of PEFT */
 } rf_engine_embedder_options;
 
 /* options: NULL for the defaults. */
