@@ -126,6 +126,9 @@ std::vector<float> DistinctSequences::rows_of_all(const Computation& computation
 struct RequestQueue::Impl {
   using Clock = std::chrono::steady_clock;
   static constexpr size_t kLevels = 2;  // a batch, and one while it pauses
+  // Of the time of a batch: what it runs before a pause, the time of the batch in the pause, and its time where few
+  // requests wait: its layers are short then, and so is the time to a pause.
+  static constexpr double kPauseShare = 1.0 / 12, kPausedShare = 1.0 / 6, kAloneShare = 1.0 / 4;
 
   struct Request {
     const uint64_t number;
@@ -141,10 +144,11 @@ struct RequestQueue::Impl {
     int64_t sequences() const { return std::ssize(tokens.offsets) - 1; }
     bool is_over() const { return error != nullptr || done == sequences(); }
     const void* turn() const { return computation.turn != nullptr ? computation.turn : &computation; }
-    int64_t next_size() const { return tokens.offsets[done + taken + 1] - tokens.offsets[done + taken]; }
+    int64_t tokens_left() const { return tokens.offsets.back() - tokens.offsets[done]; }
     // Adds the next sequence to the batch, if there is one and it fits.
     bool take_next(TokenBudget& budget) {
-      if (done + taken == sequences() || !budget.take(next_size())) return false;
+      const int64_t next = done + taken;
+      if (next == sequences() || !budget.take(tokens.offsets[next + 1] - tokens.offsets[next])) return false;
       ++taken;
       return true;
     }
@@ -189,20 +193,42 @@ struct RequestQueue::Impl {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  // Before each layer of a batch: ends it, or lets others in between.
+  // Before each layer of a batch: ends it, or lets short requests in between.
   void check() {
     if (is_interrupted[depth - 1]) throw RequestCancelled();
-    if (depth == kLevels || options.batch_s == 0 || seconds_since(begun) < options.batch_s / 2) return;
+    if (depth == kLevels || options.batch_s == 0) return;
+    const double seconds = seconds_since(begun);
+    if (seconds < options.batch_s * kPauseShare) return;
     std::unique_lock lock(mutex);
-    if (std::ranges::any_of(requests, [](const Request& each) { return each.taken == 0; })) run_next(lock);
+    const bool is_asked = std::ranges::any_of(
+        requests, [this](const Request& each) { return each.taken == 0 && (each.is_cancelled || may_go(each)); });
+    if (is_asked && (seconds >= options.batch_s || !is_crowded())) run_next(lock);
   }
 
-  // Tokens of a batch.
-  int64_t budget_of(const void* turn) const {
+  // Whether more requests wait than fit into a pause, apart from those of many batches: then large batches serve all of
+  // them sooner.
+  bool is_crowded() const {
+    int64_t waiting = 0, room = 0;  // tokens
+    for (const Request& each : requests) {
+      if (each.taken > 0 || each.is_cancelled || each.tokens_left() > budget_of(each.turn(), 1)) continue;
+      waiting += each.tokens_left();
+      room = std::max(room, budget_of(each.turn(), kPausedShare));
+    }
+    return waiting > room;
+  }
+
+  // Whether a request may be taken now. While another batch is paused, only short ones are.
+  bool may_go(const Request& each) const {
+    if (each.is_cancelled || (each.taken > 0 && each.level != depth)) return false;
+    return depth == 0 || each.taken > 0 || each.tokens_left() <= budget_of(each.turn(), kPausedShare);
+  }
+
+  // Tokens that take this share of the time of a batch.
+  int64_t budget_of(const void* turn, double share) const {
     constexpr double kLeast = 128;  // products of fewer rows are much slower
     if (options.batch_s == 0) return options.token_budget;
     const auto speed = speeds.find(turn);
-    const double tokens_of_batch = speed == speeds.end() ? 0 : speed->second * options.batch_s;
+    const double tokens_of_batch = speed == speeds.end() ? 0 : speed->second * options.batch_s * share;
     return std::min(options.token_budget, static_cast<int64_t>(std::max(kLeast, tokens_of_batch)));
   }
 
@@ -222,17 +248,14 @@ struct RequestQueue::Impl {
 
   // The next batch: a sequence of each request in turn, while one fits, or all of the first, and so on. With equal
   // shares the requests with the same turn then go to the end of the line, the first of them last: each is the first
-  // in time, and then its next sequence fits. While another batch is paused, none is taken that is longer than a batch.
+  // in time, and then its next sequence fits.
   Batch take() {
     const bool is_shared = options.order == Options::Order::kShared;
-    const auto may_go = [this](const Request& each) {
-      if (each.is_cancelled || (each.taken > 0 && each.level != depth)) return false;
-      return depth == 0 || each.taken > 0 || each.sequences() == 0 || each.next_size() <= budget_of(each.turn());
-    };
     Batch batch;
-    const auto first = std::ranges::find_if(requests, may_go);
+    const auto first = std::ranges::find_if(requests, [this](const Request& each) { return may_go(each); });
     if (first == requests.end()) return batch;
-    TokenBudget budget(budget_of(first->turn()));
+    const double share = depth > 0 ? kPausedShare : is_crowded() ? 1 : kAloneShare;
+    TokenBudget budget(budget_of(first->turn(), share));
     for (bool takes = true; takes;) {
       takes = false;
       for (Request& each : requests) {

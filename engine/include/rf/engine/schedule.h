@@ -115,9 +115,10 @@ class RF_ENGINE_API RequestQueue {
  public:
   struct Options {
     int64_t token_budget = 4096;
-    // A batch takes about so long, by the speed of those before: as many tokens as that, but at least 128 and at most
-    // the budget. After half of the time, and again after each further half, it is paused between two layers
-    // (rf/engine/interrupt.h) for other requests, if they wait and have sequences of at most a batch. 0: neither.
+    // A batch takes about so long where many requests wait, else a quarter, by the speed of those before: as many
+    // tokens as that, but at least 128 and at most the budget. After a twelfth of the time, and again and again, it is
+    // paused between two layers (rf/engine/interrupt.h) for other requests of at most a sixth of the time; where many
+    // wait, only after the whole time. 0: neither.
     double batch_s = 0;
     // Of all unfinished requests; a longer request is taken only while the queue is empty.
     int64_t max_tokens = std::numeric_limits<int64_t>::max();
