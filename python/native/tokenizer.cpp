@@ -4,6 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -136,7 +138,8 @@ class Tokenizer {
   // chat_template: the template, or the name of one of the model's. variables: JSON, in place of those of the model.
   std::string render_chat(const std::string& chat_template, const std::string& variables) const {
     const nb::gil_scoped_release release;
-    const bool is_template = chat_template.find('{') != std::string::npos;
+    const bool is_template = !std::ranges::all_of(
+        chat_template, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; });
     const std::optional<text::ChatTemplate> own =
         is_template ? text::ChatTemplate(chat_template, kWhere) : text::read_chat_template(model_dir_, chat_template);
     if (!own) fail<ArgumentError>(kWhere, "{} must have the chat template {}, got none", model_dir_, chat_template);
