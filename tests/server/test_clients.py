@@ -16,14 +16,9 @@ import pytest
 
 from roformer_cpp import CrossEncoder, SentenceTransformer
 from sentence_model import TEXTS, WORDS
-from server_case import save_models, serving
+from server_case import serving
 
 openai = pytest.importorskip("openai", reason="NOT TESTED: openai is not installed")
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    return save_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")

@@ -12,19 +12,9 @@ import pytest
 import yaml
 
 from cli_support import PROGRAM, ROOT
-from sentence_model import save_encoder, save_modules
 from server_case import Server, serving
 
 EXAMPLES = ROOT / "packaging" / "examples"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("served") / "letters"
-    folder.mkdir()
-    save_encoder(folder)
-    save_modules(folder, normalize=True)
-    return folder
 
 
 def needs(program):

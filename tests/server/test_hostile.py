@@ -16,20 +16,11 @@ import numpy as np
 import pytest
 
 from roformer_cpp import SentenceTransformer
-from sentence_model import TEXTS, save_encoder, save_modules
+from sentence_model import TEXTS
 from server_case import make_certificate, serving
 
 BODY = b'{"inputs":"a"}'
 HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("served") / "letters"
-    folder.mkdir()
-    save_encoder(folder)
-    save_modules(folder, normalize=True)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -20,15 +20,6 @@ from server_case import make_certificate, serving
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("served") / "letters"
-    folder.mkdir()
-    save_encoder(folder)
-    save_modules(folder, normalize=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def server(model):
     with serving("--model", model, "--max-body", 5000) as server:
         yield server

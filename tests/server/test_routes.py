@@ -9,12 +9,7 @@ import tolerances
 from cli_support import results
 from roformer_cpp import CrossEncoder, MultiVectorEncoder, SentenceTransformer
 from sentence_model import TEXTS, WORDS
-from server_case import save_models, serving
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    return save_models(tmp_path_factory.mktemp("models"))
+from server_case import serving
 
 
 @pytest.fixture(scope="module")

@@ -18,19 +18,9 @@ from pathlib import Path
 import pytest
 
 from cli_support import PROGRAM
-from sentence_model import save_encoder, save_modules
 from server_case import Server, serving
 
 MIB = 2**20
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("served") / "letters"
-    folder.mkdir()
-    save_encoder(folder)
-    save_modules(folder, normalize=True)
-    return folder
 
 
 class Manager:
