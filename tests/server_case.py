@@ -16,6 +16,10 @@ from cli_support import PROGRAM
 from engine_case import make_causal, make_oracle
 from sentence_model import WORDS, save_classifier, save_encoder, save_modules, save_tokenizer
 
+CHAT = """{% for m in messages %}{{ 'a' if m.role == 'user' else 'b' }} {{ m.content }} {% endfor %}
+{%- if tools %}{{ tools | map(attribute='type') | join(' ') }} {% endif -%}
+{{ 'c' if add_generation_prompt }}{{ more }}"""
+
 
 def save_models(root):
     """A model of each kind; their folders by names that say which."""
@@ -40,7 +44,7 @@ def save_models(root):
     save_classifier(folders["rerank"], 1)
     save_classifier(folders["classes"], 3)
     make_causal("Bert", folders["causal"])
-    save_tokenizer(folders["causal"], do_lower_case=True)
+    save_tokenizer(folders["causal"], do_lower_case=True, chat_template=CHAT)
     return folders
 
 

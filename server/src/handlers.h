@@ -23,7 +23,9 @@ Answer tei_any(Service& service, const Call& call);
 Answer tokenize(Service& service, const Call& call);
 Answer decode(Service& service, const Call& call);
 Answer fill_mask(Service& service, const Call& call);
+// generation_routes.cpp
 Answer completions(Service& service, const Call& call);
+Answer chat_completions(Service& service, const Call& call);
 // operation_routes.cpp
 Answer health(Service& service, const Call& call);
 Answer ready(Service& service, const Call& call);

@@ -64,6 +64,13 @@ constexpr std::pair<const char*, const char*> kSchemas[] = {
      R"(["id:string","model:string",{"results":{"type":"array","items":["index:integer","relevance_score:number"]}},"meta:object"])"},
     {"Completion",
      R"(["id:string","object:string","created:integer","model:string",{"choices":{"type":"array","items":["text:string","index:integer"]}},"usage:object"])"},
+    {"Message",
+     R"({"type":"object","properties":{"role":"Text","content":{"anyOf":["Text",{"type":"array","items":"Document"}]}},"required":["role","content"]})"},
+    {"messages", R"({"type":"array","items":"Message","minItems":1})"},
+    {"Objects", R"({"type":"array","items":{"type":"object"}})"},
+    {"tool_choice", R"({"enum":["auto","none"]})"},
+    {"ChatCompletion",
+     R"(["id:string","object:string","created:integer","model:string",{"choices":{"type":"array","items":["index:integer","message:object"]}},"usage:object"])"},
     {"Model", R"(["id:string","object:string","created:integer","owned_by:string","kind:string"])"},
     {"Models", R"(["object:string",{"data":{"type":"array","items":"Model"}}])"},
     {"Scores", R"({"type":"array","items":["index:integer","score:number"]})"},
@@ -100,8 +107,13 @@ constexpr Description kDescriptions[] = {
     {"/v2/embed", kCohereFields, "CohereEmbeddings"},
     {"/v1/completions",
      "model prompt!=Texts max_tokens temperature top_p top_k seed stop stream=Flag n=One best_of=One echo=No "
-     "suffix=Nothing logprobs=Zero presence_penalty=Zero frequency_penalty=Zero logit_bias=Empty",
+     "suffix=Nothing logprobs=Zero stream_options=Object presence_penalty=Zero frequency_penalty=Zero logit_bias=Empty",
      "Completion"},
+    {"/v1/chat/completions",
+     "model messages! max_tokens max_completion_tokens=max_tokens temperature top_p top_k seed stop stream=Flag "
+     "stream_options=Object n=One logprobs=No presence_penalty=Zero frequency_penalty=Zero logit_bias=Empty "
+     "tools=Objects tool_choice chat_template_kwargs=Object",
+     "ChatCompletion"},
     {"/v1/models", "", "Models"},
     {"/v1/models/", "", "Model"},
     {"/embed", kTeiFields, "Vectors"},
@@ -173,7 +185,7 @@ Json operation_of(const Route& route, const Description& description) {
   const bool is_post = route.verb == http::verb::post, is_text = result.find('/') != std::string::npos;
   Json success = is_text && !is_post ? content(result, reference("Text"))
                                      : content("application/json", is_text ? Json::object() : reference(result));
-  if (std::string_view(route.path) == "/v1/completions") success["content"]["text/event-stream"] = Json::object();
+  if (std::string_view(route.path).ends_with("/completions")) success["content"]["text/event-stream"] = Json::object();
   success["description"] = "the result";
   Json failure = content("application/json", reference(error));
   failure["description"] = "one sentence with the reason";

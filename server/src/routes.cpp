@@ -19,6 +19,7 @@ constexpr std::array kRoutes = {
     Route{kPost, "/v2/rerank", kOpenAi, rerank, "The same"},
     Route{kPost, "/v2/embed", kOpenAi, cohere_embed, "Vectors of texts (Cohere)"},
     Route{kPost, "/v1/embed", kOpenAi, cohere_embed, "The same"},
+    Route{kPost, "/v1/chat/completions", kOpenAi, chat_completions, "Answers in chats (OpenAI), also as events"},
     Route{kPost, "/v1/completions", kOpenAi, completions, "Continuations of prompts (OpenAI), also as events"},
     Route{kGet, "/v1/models", kOpenAi, list_models, "The models"},
     Route{kGet, "/v1/models/", kOpenAi, model_of_name, "A model"},

@@ -12,6 +12,7 @@
 #include "rf/io/warning.h"
 #include "rf/model/foreign_models.h"
 #include "rf/model/model_types.h"
+#include "rf/text/chat_template.h"
 #include "rf/text/decoding_stream.h"
 
 namespace rf::tasks {
@@ -51,15 +52,18 @@ text::Tokenizer load_tokenizer(const std::string& model_dir, const ContinuerOpti
 }  // namespace
 
 struct Continuer::Impl {
+  std::string path;
   text::Tokenizer tokenizer;
   engine::Model model;
   Ends ends;
   // Generators that no call uses; each keeps its cache for the next.
   std::mutex mutex;
   std::vector<engine::Generator> idle;
+  std::optional<text::ChatTemplate> chat_template;  // read when it is asked for
 
   Impl(const std::string& model_dir, const ContinuerOptions& options)
-      : tokenizer(load_tokenizer(model_dir, options)),
+      : path(gguf_path(model_dir).value_or(model_dir)),
+        tokenizer(load_tokenizer(model_dir, options)),
         model(model_dir, {.precision = options.precision, .warn = options.note}),
         ends(ends_of(tokenizer, model.info().stop_ids)) {
     // Models often have more rows than tokens.
@@ -84,17 +88,26 @@ struct Continuer::Impl {
     if (idle.size() < kMostIdle) idle.push_back(std::move(generator));
   }
 
-  std::vector<int32_t> tokens_of(const std::string& prompt) const {
+  const text::ChatTemplate& read_template() {
+    const std::lock_guard lock(mutex);
+    if (!chat_template) chat_template = text::read_chat_template(path);
+    if (!chat_template)
+      fail<ArgumentError>(kContinuationWhere, "a chat must have a model with a chat template, got {}", path);
+    return *chat_template;
+  }
+
+  std::vector<int32_t> tokens_of(const std::string& prompt, PromptForm form) const {
     text::Encoding encoding;
     tokenizer.encode(prompt, encoding);
+    if (form == PromptForm::kChat) return std::move(encoding.ids);
     std::vector<int32_t> ids = ends.before;
     ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
     if (model.info().prefix_lm) ids.insert(ids.end(), ends.after.begin(), ends.after.end());
     return ids;
   }
 
-  std::vector<int32_t> prompt_ids(const std::string& prompt) const {
-    std::vector<int32_t> ids = tokens_of(prompt);
+  std::vector<int32_t> prompt_ids(const std::string& prompt, PromptForm form) const {
+    std::vector<int32_t> ids = tokens_of(prompt, form);
     if (ids.empty()) {
       constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
       fail<ArgumentError>(kContinuationWhere, "a prompt must have at least one token, got {}",
@@ -267,6 +280,8 @@ std::optional<std::string> ContinuationStream::next() {
   return part;
 }
 
+int64_t ContinuationStream::prompt_tokens() const { return std::ssize(impl_->prompt); }
+
 const Continuation& ContinuationStream::result() const { return impl_->result; }
 
 Continuer::Continuer(const std::string& model_dir, const ContinuerOptions& options)
@@ -290,22 +305,29 @@ Stops Continuer::stops_of(std::span<const std::string> given, const std::string&
   return stops;
 }
 
+std::string Continuer::chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables) const {
+  auto all = text::chat_variables(impl_->tokenizer, messages, text::GenerationPrompt::kAdded);
+  all.update(variables);
+  return impl_->read_template().render(all);
+}
+
 std::vector<std::vector<Continuation>> Continuer::continue_prompts(std::span<const std::string> prompts,
                                                                    const engine::GenerationOptions& options,
-                                                                   const Stops& stops, EmptyPrompts empty) const {
-  ContinuationRun run = begin(prompts, options, stops, empty);
+                                                                   const Stops& stops, EmptyPrompts empty,
+                                                                   PromptForm form) const {
+  ContinuationRun run = begin(prompts, options, stops, empty, form);
   while (run.step()) {
   }
   return run.take();
 }
 
 ContinuationRun Continuer::begin(std::span<const std::string> prompts, const engine::GenerationOptions& options,
-                                 const Stops& stops, EmptyPrompts empty) const {
+                                 const Stops& stops, EmptyPrompts empty, PromptForm form) const {
   auto run = std::make_shared<ContinuationRun::Impl>(
       ContinuationRun::Impl{.continuer = *impl_, .generator = impl_->take_generator(), .prompts = prompts.size()});
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::vector<int32_t> tokens =
-        empty == EmptyPrompts::kRefused ? impl_->prompt_ids(prompts[i]) : impl_->tokens_of(prompts[i]);
+        empty == EmptyPrompts::kRefused ? impl_->prompt_ids(prompts[i], form) : impl_->tokens_of(prompts[i], form);
     if (tokens.empty()) continue;
     run->ids.push_back(std::move(tokens));
     run->places.push_back(i);
@@ -334,9 +356,9 @@ std::vector<std::vector<Continuation>> ContinuationRun::take() {
 }
 
 ContinuationStream Continuer::stream(const std::string& prompt, const engine::GenerationOptions& options,
-                                     const Stops& stops) const {
+                                     const Stops& stops, PromptForm form) const {
   using StreamImpl = ContinuationStream::Impl;
-  std::vector<int32_t> ids = impl_->prompt_ids(prompt);
+  std::vector<int32_t> ids = impl_->prompt_ids(prompt, form);
   auto stream = std::make_shared<StreamImpl>(
       StreamImpl{.continuer = *impl_, .generator = impl_->take_generator(), .prompt = ids});
   engine::GenerationOptions streaming = impl_->with_stops(options, stops);

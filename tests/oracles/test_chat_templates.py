@@ -58,7 +58,8 @@ VALUES = {
 
 FOLDER = Path(__file__).parent / "chat_templates"
 TEMPLATES = sorted(FOLDER.glob("*.jinja"))  # in the ways of published ones
-LINES = (FOLDER / "lines.txt").read_text(encoding="utf-8").split("\n")[:-1]
+LINES = (FOLDER / "lines.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n\n")
+ERRORS = (FOLDER / "errors.txt").read_text(encoding="utf-8").splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +106,11 @@ def test_templates(path, ours):
 
 
 def test_lines(ours):
-    assert sum(check(ours, line, [USER], **VALUES) for line in LINES) >= 40
-    check(ours, "".join(LINES[:38]), [USER], **VALUES)  # spaces around blocks
+    for line in LINES:
+        assert check(ours, line, [USER], **VALUES), line
+    assert check(ours, "".join(LINES), [USER], **VALUES)
+    for line in ERRORS:
+        assert not check(ours, line, [USER], **VALUES), line
 
 
 ATOMS = [

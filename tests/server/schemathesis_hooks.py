@@ -4,6 +4,7 @@ import schemathesis
 
 MODELS = {
     "/v1/completions": "causal",
+    "/v1/chat/completions": "causal",
     "/embed_all": "late",
     "/embed_sparse": "sparse",
     "/predict": "classes",
@@ -12,7 +13,7 @@ MODELS = {
     "/v2/rerank": "rerank",
     "/rerank": "rerank",
 }
-MOST = {"dimensions": 24, "output_dimension": 24, "max_tokens": 8}
+MOST = {"dimensions": 24, "output_dimension": 24, "max_tokens": 8, "max_completion_tokens": 8}
 
 
 def with_known_ids(value):
@@ -38,6 +39,8 @@ def map_case(context, case):
         body["top_k"] = min(body.get("top_k") or 1, 61)
         texts = body["inputs"]
         body["inputs"] = texts + " [MASK]" if isinstance(texts, str) else [text + " [MASK]" for text in texts]
-    if body.get("stream"):
+    if body.get("stream") and "prompt" in body:
         body["prompt"] = "a"
+    if "messages" in body:
+        body["messages"] = [{"role": "user", "content": "a"}]
     return case

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -45,6 +46,9 @@ enum class EmptyPrompts {
   kWithoutResult  // its result is empty
 };
 
+// A text to continue; one that chat() wrote has the special tokens of the template, and gets no others.
+enum class PromptForm { kText, kChat };
+
 // The text of one sequence, while it is generated.
 class ContinuationStream {
  public:
@@ -54,6 +58,7 @@ class ContinuationStream {
   std::optional<std::string> next();
   // The same for one more token, whose part may be empty.
   std::optional<std::string> step();
+  int64_t prompt_tokens() const;
   const Continuation& result() const;  // after the end
 
  private:
@@ -94,17 +99,24 @@ class Continuer {
   // ArgumentError for empty strings and invalid UTF-8.
   Stops stops_of(std::span<const std::string> given, const std::string& name) const;
 
+  // The prompt of a conversation, by the model's chat template (rf/text/chat_template.h): messages of role and content,
+  // and the beginning of the answer. variables: others that the template reads, such as tools. Throws ArgumentError for
+  // a model without a template, and the errors of ChatTemplate.
+  std::string chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables) const;
+
   // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, unless `empty` allows it, and as
   // engine::Generator does.
   std::vector<std::vector<Continuation>> continue_prompts(std::span<const std::string> prompts,
                                                           const engine::GenerationOptions& options, const Stops& stops,
-                                                          EmptyPrompts empty = EmptyPrompts::kRefused) const;
+                                                          EmptyPrompts empty = EmptyPrompts::kRefused,
+                                                          PromptForm form = PromptForm::kText) const;
   // Must not outlive the Continuer.
   ContinuationRun begin(std::span<const std::string> prompts, const engine::GenerationOptions& options,
-                        const Stops& stops, EmptyPrompts empty = EmptyPrompts::kRefused) const;
+                        const Stops& stops, EmptyPrompts empty = EmptyPrompts::kRefused,
+                        PromptForm form = PromptForm::kText) const;
   // One sequence for a prompt, without beam search. The stream must not outlive the Continuer.
-  ContinuationStream stream(const std::string& prompt, const engine::GenerationOptions& options,
-                            const Stops& stops) const;
+  ContinuationStream stream(const std::string& prompt, const engine::GenerationOptions& options, const Stops& stops,
+                            PromptForm form = PromptForm::kText) const;
 
  private:
   friend class ContinuationStream;
