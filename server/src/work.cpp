@@ -69,6 +69,7 @@ asio::awaitable<std::vector<float>> Work::compute(const engine::Computation& com
                                                   Part part) {
   std::vector<float> rows(static_cast<size_t>(computation.rows_of(tokens) * computation.columns));
   const int64_t sequences = std::ssize(tokens.offsets) - 1;
+  const Counted waiting(metrics_.queued);
   co_await until_finished([&](const Finish& finish, asio::cancellation_slot slot) {
     try {
       const auto request = queue_.submit(
