@@ -64,10 +64,12 @@ constexpr std::pair<const char*, const char*> kSchemas[] = {
      R"(["id:string","model:string",{"results":{"type":"array","items":["index:integer","relevance_score:number"]}},"meta:object"])"},
     {"Completion",
      R"(["id:string","object:string","created:integer","model:string",{"choices":{"type":"array","items":["text:string","index:integer"]}},"usage:object"])"},
-    {"Message",
-     R"({"type":"object","properties":{"role":"Text","content":{"anyOf":["Text",{"type":"array","items":"Document"}]}},"required":["role","content"]})"},
+    {"Parts", R"({"type":"array","items":"Document"})"},
+    {"Content", R"({"anyOf":["Text","Parts"]})"},
+    {"Message", R"({"type":"object","properties":{"role":"Text","content":"Content"},"required":["role","content"]})"},
     {"messages", R"({"type":"array","items":"Message","minItems":1})"},
     {"Objects", R"({"type":"array","items":{"type":"object"}})"},
+    {"stream_options", R"({"type":"object","properties":{"include_usage":"Flag"}})"},
     {"tool_choice", R"({"enum":["auto","none"]})"},
     {"ChatCompletion",
      R"(["id:string","object:string","created:integer","model:string",{"choices":{"type":"array","items":["index:integer","message:object"]}},"usage:object"])"},
@@ -107,11 +109,11 @@ constexpr Description kDescriptions[] = {
     {"/v2/embed", kCohereFields, "CohereEmbeddings"},
     {"/v1/completions",
      "model prompt!=Texts max_tokens temperature top_p top_k seed stop stream=Flag n=One best_of=One echo=No "
-     "suffix=Nothing logprobs=Zero stream_options=Object presence_penalty=Zero frequency_penalty=Zero logit_bias=Empty",
+     "suffix=Nothing logprobs=Zero stream_options presence_penalty=Zero frequency_penalty=Zero logit_bias=Empty",
      "Completion"},
     {"/v1/chat/completions",
      "model messages! max_tokens max_completion_tokens=max_tokens temperature top_p top_k seed stop stream=Flag "
-     "stream_options=Object n=One logprobs=No presence_penalty=Zero frequency_penalty=Zero logit_bias=Empty "
+     "stream_options n=One logprobs=No presence_penalty=Zero frequency_penalty=Zero logit_bias=Empty "
      "tools=Objects tool_choice chat_template_kwargs=Object",
      "ChatCompletion"},
     {"/v1/models", "", "Models"},
