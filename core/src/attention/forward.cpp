@@ -108,19 +108,16 @@ HWY_INLINE bool keeps_pairs_alone(const AttentionProblem& problem, const Forward
   return uses_bf16_pairs(problem) && !space.dropout.any() && problem.value_table.rows == nullptr;
 }
 
-// exp2(factor raw - origin) of a tile, in place or, where `kPairs`, in `pairs`, rounded to bfloat16; adds them to
-// `sum`.
+// exp2(factor raw - origin) of a tile, in place or, where `kPairs`, in `pairs`; adds them to `sum`.
 template <int kVectors, bool kPairs>
 HWY_INLINE void compute_weights(float* tile, int64_t keys, float factor, const FloatVec (&origin)[kVectors],
                                 FloatVec (&sum)[kVectors], uint32_t* pairs) {
   const FloatTag d;
   constexpr int64_t kStep = kPairs ? 2 : 1;
   const auto weight = [&](int64_t j, int l) HWY_ATTR {
-    // Rounded as in compute_largest and finish_scores: the exponent of the largest score is exactly 0, and the mask of
-    // a tile changes no bit of a query that it leaves whole.
+    // Rounded as in compute_largest, so that the exponent of the largest score is exactly 0.
     const auto score = hn::Mul(hn::LoadU(d, tile + j * kQueryTile + l * kLanes), hn::Set(d, factor));
-    const auto exponent = hn::Sub(score, origin[l]);
-    const auto w = kPairs ? coarse_exp2(exponent) : exp2(exponent);
+    const auto w = exp2(hn::Sub(score, origin[l]));
     sum[l] = hn::Add(sum[l], w);
     return w;
   };

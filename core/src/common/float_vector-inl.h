@@ -143,16 +143,6 @@ HWY_INLINE FloatVec exp2(FloatVec x) {
   y = hn::MulAdd(hn::Mul(power, f), y, power);
   return FloatVec{_mm512_scalef_ps(y.raw, rounded.raw)};  // y 2^floor(rounded)
 }
-// The same with a relative error of 2^-13, for numbers that become bfloat16; 2^0 is 1.
-HWY_INLINE FloatVec coarse_exp2(FloatVec x) {
-  const FloatTag d;
-  const FloatVec f{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};  // x - floor(x)
-  // Minimax of 2^f in [0, 1].
-  auto y = hn::MulAdd(hn::Set(d, 0x1.3baadcp-4f), f, hn::Set(d, 0x1.d23788p-3f));
-  y = hn::MulAdd(y, f, hn::Set(d, 0x1.63e654p-1f));
-  y = hn::MulAdd(y, f, hn::Set(d, 1.0f));
-  return FloatVec{_mm512_scalef_ps(y.raw, x.raw)};  // y 2^floor(x)
-}
 #else
 HWY_INLINE FloatVec exp2(FloatVec x) {
   const FloatTag d;
@@ -173,7 +163,6 @@ HWY_INLINE FloatVec exp2(FloatVec x) {
   // The sum does not preserve the arbitrary bits of a NaN.
   return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::BitCast(d, scaled)));
 }
-HWY_INLINE FloatVec coarse_exp2(FloatVec x) { return exp2(x); }
 #endif
 
 }  // namespace HWY_NAMESPACE
