@@ -16,11 +16,6 @@ namespace rf::text::chat {
 
 namespace {
 
-std::string_view text_of(const Value& value, std::string_view what) {
-  if (value.text() == nullptr) refuse("{} must be a string, got {}", what, value.type());
-  return *value.text();
-}
-
 int64_t integer_or(const Value& value, int64_t otherwise, std::string_view what) {
   return value.is<None>() ? otherwise : value.as_integer(what);
 }
@@ -68,8 +63,8 @@ Value json(const Value& value, Arguments& arguments) {
   if (!separators.is<None>()) {
     const List* both = separators.items();
     if (both == nullptr || both->size() != 2) refuse("separators must be two strings, got {}", separators.type());
-    form.item_separator = text_of((*both)[0], "a separator");
-    form.key_separator = text_of((*both)[1], "a separator");
+    form.item_separator = string_of((*both)[0], "a separator");
+    form.key_separator = string_of((*both)[1], "a separator");
   }
   return Value(to_json(value, form));
 }
@@ -101,16 +96,10 @@ Value reverse(const Value& value, Arguments& /*none*/) {
                   Value(int64_t{-1}));
 }
 
-List pairs_of(const Dict& dict) {
-  List pairs;
-  for (const auto& [key, item] : dict) pairs.emplace_back(Tuple{{Value(key), item}});
-  return pairs;
-}
-
 Value items(const Value& value, Arguments& /*none*/) {
   if (value.is_undefined()) return Value(List{});
   if (value.dict() == nullptr) refuse("items must be of a mapping, got {}", value.type());
-  return Value(pairs_of(*value.dict()));
+  return call_method(value, "items", {});
 }
 
 Value dictsort(const Value& value, Arguments& arguments) {
@@ -118,7 +107,7 @@ Value dictsort(const Value& value, Arguments& arguments) {
   const size_t by = arguments.take("by", Value("key")).str() == "value" ? 1 : 0;
   const bool reversed = arguments.take("reverse", Value(false)).truth();
   if (value.dict() == nullptr) refuse("dictsort must be of a mapping, got {}", value.type());
-  List pairs = pairs_of(*value.dict());
+  List pairs = *call_method(value, "items", {}).items();
   std::ranges::stable_sort(pairs, [&](const Value& a, const Value& b) {
     const Value of_a = sort_key((*a.items())[by], exact), of_b = sort_key((*b.items())[by], exact);
     return reversed ? is_less(of_b, of_a) : is_less(of_a, of_b);
@@ -161,7 +150,7 @@ Value map(const Value& value, Arguments& arguments) {
     const Value filter = arguments.need("filter");
     const Arguments rest(arguments.take_positional(), arguments.take_named());
     for (const Value& item : items_of(value)) {
-      mapped.push_back(apply_filter(text_of(filter, "a filter"), item, rest));
+      mapped.push_back(apply_filter(string_of(filter, "a filter"), item, rest));
     }
     return Value(std::move(mapped));
   }
@@ -183,7 +172,7 @@ Value select(const Value& value, Arguments& arguments, bool by_attribute, bool s
   for (const Value& item : items_of(value)) {
     const Value tested = by_attribute ? attribute_path(item, attribute) : item;
     const bool fits =
-        test.is_undefined() ? tested.truth() : apply_test(text_of(test, "a test"), tested, Arguments(rest, Dict{}));
+        test.is_undefined() ? tested.truth() : apply_test(string_of(test, "a test"), tested, Arguments(rest, Dict{}));
     if (fits == selected) found.push_back(item);
   }
   return Value(std::move(found));
@@ -314,7 +303,7 @@ const std::map<std::string_view, Filter>& filters() {
        [](const Value& value, Arguments& arguments) {
          const Value characters = arguments.take("chars", Value(None{}));
          const std::string text = value.str();
-         return Value(characters.is<None>() ? strip(text) : strip(text, text_of(characters, "chars")));
+         return Value(characters.is<None>() ? strip(text) : strip(text, string_of(characters, "chars")));
        }},
       {"unique", unique},
       {"upper", of_text<upper>},
@@ -407,7 +396,7 @@ Value time_now(Arguments arguments) {
   localtime_r(&now, &local);
   char text[256];
   return Value(std::string_view(
-      text, std::strftime(text, sizeof text, std::string(text_of(format, "a format of time")).c_str(), &local)));
+      text, std::strftime(text, sizeof text, std::string(string_of(format, "a format of time")).c_str(), &local)));
 }
 
 Value dict_or_namespace(std::string_view name, Arguments arguments) {
@@ -461,22 +450,20 @@ void Arguments::finish() const {
 
 // --- Calls -----------------------------------------------------------------------------------------------------------
 
-bool is_filter(std::string_view name) { return filters().contains(name); }
-bool is_test(std::string_view name) { return tests().contains(name); }
 bool is_function(std::string_view name) {
   return name == "range" || name == "namespace" || name == "dict" || name == "raise_exception" ||
          name == "strftime_now";
 }
 
 Value apply_filter(std::string_view name, const Value& value, Arguments arguments) {
-  if (!is_filter(name)) refuse("the filter {} is not computed", io::printable(name));
+  if (!filters().contains(name)) refuse("the filter {} is not computed", io::printable(name));
   Value result = filters().at(name)(value, arguments);
   arguments.finish();
   return result;
 }
 
 bool apply_test(std::string_view name, const Value& value, Arguments arguments) {
-  if (!is_test(name)) refuse("the test {} is not computed", io::printable(name));
+  if (!tests().contains(name)) refuse("the test {} is not computed", io::printable(name));
   const bool result = tests().at(name)(value, arguments);
   arguments.finish();
   return result;

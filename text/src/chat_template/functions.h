@@ -38,9 +38,9 @@ Value call_function(std::string_view name, Arguments arguments);
 Value call_method(const Value& self, std::string_view name, Arguments arguments);
 
 bool is_function(std::string_view name);
-bool is_filter(std::string_view name);
-bool is_test(std::string_view name);
 
+// The content of a string. `what` names the value in the message for another type.
+std::string_view string_of(const Value& value, std::string_view what);
 Value attribute_of(const Value& value, std::string_view name);  // value.name
 Value item_of(const Value& value, const Value& key);            // value[key]
 Value slice_of(const Value& value, const Value& begin, const Value& end, const Value& step);

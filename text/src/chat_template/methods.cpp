@@ -13,11 +13,6 @@ namespace rf::text::chat {
 
 namespace {
 
-std::string_view string_argument(const Value& value, std::string_view what) {
-  if (value.text() == nullptr) refuse("{} must be a string, got {}", what, value.type());
-  return *value.text();
-}
-
 List texts(const std::vector<std::string_view>& parts) {
   List out;
   for (const std::string_view part : parts) out.emplace_back(part);
@@ -32,7 +27,7 @@ template <Side side>
 Value strip_method(const Value& self, Arguments& arguments) {
   const Value characters = arguments.take("chars", Value(None{}));
   if (characters.is<None>()) return Value(strip(*self.text(), side));
-  return Value(strip(*self.text(), string_argument(characters, "characters"), side));
+  return Value(strip(*self.text(), string_of(characters, "characters"), side));
 }
 
 template <bool from_right>
@@ -40,7 +35,7 @@ Value split_method(const Value& self, Arguments& arguments) {
   const Value separator = arguments.take("sep", Value(None{}));
   const int64_t most = arguments.take("maxsplit", Value(int64_t{-1})).as_integer("maxsplit");
   if (!separator.is<None>()) {
-    return Value(texts(split(*self.text(), string_argument(separator, "a separator"), most, from_right)));
+    return Value(texts(split(*self.text(), string_of(separator, "a separator"), most, from_right)));
   }
   if (from_right && most >= 0) refuse("rsplit must have a separator if maxsplit is given");
   return Value(texts(split(*self.text(), most)));
@@ -50,7 +45,7 @@ template <bool at_end>
 Value affix_method(const Value& self, Arguments& arguments) {
   const Value affix = arguments.need("prefix");
   const auto fits = [&](const Value& each) {
-    const std::string_view part = string_argument(each, "a prefix or suffix");
+    const std::string_view part = string_of(each, "a prefix or suffix");
     return at_end ? self.text()->ends_with(part) : self.text()->starts_with(part);
   };
   return Value(affix.is_tuple() ? std::ranges::any_of(*affix.items(), fits) : fits(affix));
@@ -59,7 +54,7 @@ Value affix_method(const Value& self, Arguments& arguments) {
 template <bool at_end>
 Value remove_affix(const Value& self, Arguments& arguments) {
   const Value argument = arguments.need("prefix");
-  const std::string_view affix = string_argument(argument, "a prefix or suffix"), text = *self.text();
+  const std::string_view affix = string_of(argument, "a prefix or suffix"), text = *self.text();
   if (at_end) return Value(text.ends_with(affix) ? text.substr(0, text.size() - affix.size()) : text);
   return Value(text.starts_with(affix) ? text.substr(affix.size()) : text);
 }
@@ -67,7 +62,7 @@ Value remove_affix(const Value& self, Arguments& arguments) {
 template <bool last, bool must_exist>
 Value find_method(const Value& self, Arguments& arguments) {
   const Value argument = arguments.need("sub");
-  const std::string_view part = string_argument(argument, "a part"), text = *self.text();
+  const std::string_view part = string_of(argument, "a part"), text = *self.text();
   const size_t at = last ? text.rfind(part) : text.find(part);
   if (at != std::string_view::npos) return Value(int64_t{count_characters(text.substr(0, at))});
   if (must_exist) refuse("index must be of a part of the string, got {}", io::printable(part));
@@ -94,7 +89,7 @@ Value is_category(const Value& self, Arguments& /*none*/) {
 Value count_method(const Value& self, Arguments& arguments) {
   const Value argument = arguments.need("sub");
   if (self.text() == nullptr) return Value(int64_t{std::ranges::count(*self.items(), argument)});
-  const std::string_view part = string_argument(argument, "a part");
+  const std::string_view part = string_of(argument, "a part");
   return Value(std::ssize(split(*self.text(), part, -1, false)) - 1);
 }
 
@@ -114,7 +109,7 @@ const std::map<std::string_view, Method>& methods_of(const Value& value) {
          bool is_first = true;
          for (const Value& item : items_of(arguments.need("iterable"))) {
            if (!std::exchange(is_first, false)) text.append(*self.text());
-           text.append(string_argument(item, "an item"));
+           text.append(string_of(item, "an item"));
          }
          return Value(text.take());
        }},
@@ -126,8 +121,7 @@ const std::map<std::string_view, Method>& methods_of(const Value& value) {
        [](const Value& self, Arguments& arguments) {
          const Value old = arguments.need("old"), with = arguments.need("new");
          const int64_t most = arguments.take("count", Value(int64_t{-1})).as_integer("count");
-         return Value(
-             replace(*self.text(), string_argument(old, "the old part"), string_argument(with, "the new part"), most));
+         return Value(replace(*self.text(), string_of(old, "the old part"), string_of(with, "the new part"), most));
        }},
       {"rfind", find_method<true, false>},
       {"rindex", find_method<true, true>},
@@ -266,6 +260,11 @@ bool can_repeat(const Value& value, const Value& times) {
 
 }  // namespace
 
+std::string_view string_of(const Value& value, std::string_view what) {
+  if (value.text() == nullptr) refuse("{} must be a string, got {}", what, value.type());
+  return *value.text();
+}
+
 Value call_method(const Value& self, std::string_view name, Arguments arguments) {
   Value result = methods_of(self).at(name)(self, arguments);
   arguments.finish();
@@ -352,7 +351,7 @@ Value operation(std::string_view name, const Value& a, const Value& b) {
 
 bool contains(const Value& value, const Value& item) {
   if (value.text() != nullptr)
-    return value.text()->find(string_argument(item, "what is searched in a string")) != std::string::npos;
+    return value.text()->find(string_of(item, "what is searched in a string")) != std::string::npos;
   if (value.dict() != nullptr) {
     if (item.dict() != nullptr || (item.items() != nullptr && !item.is_tuple())) {
       refuse("a key must be hashable, got {}", item.type());

@@ -4,9 +4,8 @@
 #include <charconv>
 #include <utility>
 
-#include "chat_template/lexer.h"
 #include "chat_template/syntax.h"
-#include "rf/io/printable.h"
+#include "chat_template/token_reader.h"
 
 namespace rf::text::chat {
 
@@ -14,9 +13,9 @@ namespace {
 
 using Kind = Expression::Kind;
 
-class Parser {
+class Parser : TokenReader {
  public:
-  Parser(std::vector<Token> tokens, int& line) : line_(line), tokens_(std::move(tokens)) {}
+  using TokenReader::TokenReader;
 
   Template read() {
     Template out{body({})};
@@ -40,48 +39,6 @@ class Parser {
     int& depth_;
   };
 
-  const Token& token(size_t ahead = 0) const { return tokens_[std::min(next_ + ahead, tokens_.size() - 1)]; }
-  bool is(Token::Kind kind, size_t ahead = 0) const { return token(ahead).kind == kind; }
-  bool is_operator(std::string_view text) const { return is(Token::Kind::kOperator) && token().text == text; }
-  bool is_name(std::string_view text, size_t ahead = 0) const {
-    return is(Token::Kind::kName, ahead) && token(ahead).text == text;
-  }
-  Token take() {
-    const Token taken = token();
-    line_ = taken.line;
-    if (next_ + 1 < tokens_.size()) ++next_;
-    return taken;
-  }
-  bool take_operator(std::string_view text) {
-    if (!is_operator(text)) return false;
-    take();
-    return true;
-  }
-  bool take_name(std::string_view text) {
-    if (!is_name(text)) return false;
-    take();
-    return true;
-  }
-  [[noreturn]] void refuse_token(std::string_view expected) {
-    const Token found = take();
-    const bool has_text = !found.text.empty();
-    refuse("{} must be here, got {}", expected,
-           has_text                          ? io::printable(found.text)
-           : found.kind == Token::Kind::kEnd ? "the end of the template"
-                                             : "the end of the tag");
-  }
-  void expect_operator(std::string_view text) {
-    if (!take_operator(text)) refuse_token(text);
-  }
-  std::string expect_name() {
-    if (!is(Token::Kind::kName)) refuse_token("a name");
-    return take().text;
-  }
-  void end_tag() {
-    if (!is(Token::Kind::kTagEnd)) refuse_token("the end of the tag");
-    take();
-  }
-
   // Statements up to a block that begins with one of `ends`, which is not taken.
   std::vector<Statement> body(const std::vector<std::string_view>& ends) {
     const Depth depth(depth_);
@@ -92,7 +49,7 @@ class Parser {
         take();
       } else if (is(Token::Kind::kOutput)) {
         take();
-        Statement output{.kind = Statement::Kind::kOutput, .line = line_};
+        Statement output{.kind = Statement::Kind::kOutput, .line = line()};
         output.expression = tuple();
         end_tag();
         statements.push_back(std::move(output));
@@ -129,7 +86,7 @@ class Parser {
       macro(statement);
     } else if (name.text == "filter") {
       statement.kind = Statement::Kind::kFilter;
-      statement.expression = filters({.kind = Kind::kName, .line = line_, .name = std::string(kBody)}, true);
+      statement.expression = filters({.kind = Kind::kName, .line = line(), .name = std::string(kBody)}, true);
       statement.body = block_body("endfilter");
     } else if (name.text == "call") {
       statement.kind = Statement::Kind::kCall;
@@ -156,7 +113,7 @@ class Parser {
 
   Statement if_block() {
     const Depth depth(depth_);
-    Statement statement{.kind = Statement::Kind::kIf, .line = line_};
+    Statement statement{.kind = Statement::Kind::kIf, .line = line()};
     statement.expression = tuple();
     end_tag();
     statement.body = body({"elif", "else", "endif"});
@@ -178,7 +135,6 @@ class Parser {
     statement.targets = targets();
     if (!take_name("in")) refuse_token("in");
     statement.expression = tuple(false);
-    statement.condition.value = Value(true);
     if (take_name("if")) statement.condition = expression();
     if (is_name("recursive")) refuse("a loop must not be recursive");
     end_tag();
@@ -203,7 +159,7 @@ class Parser {
       return;
     }
     statement.kind = Statement::Kind::kCapture;
-    statement.expression = filters({.kind = Kind::kName, .line = line_, .name = std::string(kBody)}, false);
+    statement.expression = filters({.kind = Kind::kName, .line = line(), .name = std::string(kBody)}, false);
     ++scopes_;
     statement.body = block_body("endset");
     --scopes_;
@@ -248,7 +204,7 @@ class Parser {
     to.parts.push_back(std::move(part));
   }
   Expression made(Kind kind, Expression first) const {
-    Expression out{.kind = kind, .line = line_};
+    Expression out{.kind = kind, .line = line()};
     add(out, std::move(first));
     return out;
   }
@@ -385,10 +341,10 @@ class Parser {
       expect_operator(")");
     } else if (take_operator("[")) {
       out.kind = Kind::kList;
-      list(out, "]", [this, &out] { add(out, expression()); });
+      list("]", [this, &out] { add(out, expression()); });
     } else if (take_operator("{")) {
       out.kind = Kind::kDict;
-      list(out, "}", [this, &out] {
+      list("}", [this, &out] {
         add(out, expression());
         expect_operator(":");
         add(out, expression());
@@ -411,10 +367,11 @@ class Parser {
     }
     return Value(value);
   }
+  // Items with commas between them, and perhaps after the last.
   template <typename Read>
-  void list(const Expression& to, std::string_view end, Read read) {
-    while (!take_operator(end)) {
-      if (!to.parts.empty()) {
+  void list(std::string_view end, Read read) {
+    for (bool is_first = true; !take_operator(end); is_first = false) {
+      if (!is_first) {
         expect_operator(",");
         if (take_operator(end)) return;
       }
@@ -426,8 +383,8 @@ class Parser {
     while (true) {
       if (take_operator(".")) {
         if (is(Token::Kind::kInteger)) {
-          const int line = line_;
-          value = pair_of(made(Kind::kItem, std::move(value)), {.line = line, .value = number(take())});
+          const Token index = take();
+          value = pair_of(made(Kind::kItem, std::move(value)), {.line = index.line, .value = number(index)});
         } else {
           Expression attribute = made(Kind::kAttribute, std::move(value));
           attribute.name = expect_name();
@@ -443,7 +400,7 @@ class Parser {
     }
   }
   Expression item(Expression value) {
-    std::vector<Expression> bounds(3, Expression{.line = line_, .value = Value(None{})});
+    std::vector<Expression> bounds(3, Expression{.line = line(), .value = Value(None{})});
     size_t colons = 0;
     while (!is_operator("]")) {
       if (colons < 2 && take_operator(":")) {
@@ -466,13 +423,7 @@ class Parser {
   // Adds (a, b, name=c) to a call.
   Expression arguments(Expression call) {
     expect_operator("(");
-    bool is_first = true;
-    while (!take_operator(")")) {
-      if (!is_first) {
-        expect_operator(",");
-        if (take_operator(")")) break;
-      }
-      is_first = false;
+    list(")", [this, &call] {
       if (is_operator("*") || is_operator("**")) refuse("an argument must not be unpacked by {}", token().text);
       std::string keyword;
       if (is(Token::Kind::kName) && is(Token::Kind::kOperator, 1) && token(1).text == "=") {
@@ -483,7 +434,7 @@ class Parser {
       }
       call.keywords.push_back(std::move(keyword));
       add(call, expression());
-    }
+    });
     return call;
   }
   // Filters and tests after a value. of_block: the first one has no |.
@@ -519,9 +470,6 @@ class Parser {
     return is_negated ? made(Kind::kNot, std::move(out)) : out;
   }
 
-  int& line_;
-  const std::vector<Token> tokens_;
-  size_t next_ = 0;
   int depth_ = 0, loops_ = 0, scopes_ = 0;
 };
 

@@ -31,13 +31,13 @@ struct Scope {
 
 class Renderer {
  public:
-  explicit Renderer(Dict variables) : root_{.variables = std::move(variables)} {}
+  // line: of what is rendered, for messages.
+  Renderer(Dict variables, int& line) : root_{.variables = std::move(variables)}, line_(line) {}
 
   std::string render(const Template& source) {
     run(source.body, root_);
     return out_.take();
   }
-  int line() const { return line_; }
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
@@ -64,9 +64,13 @@ class Renderer {
     work_ += steps;
     if (work_ > kMaxWork) refuse("a template must end within {} steps", kMaxWork);
   }
+  static constexpr size_t kBytesPerStep = 64;
+  void append(const std::string& text) {
+    work(text.size() / kBytesPerStep);
+    out_.append(text);
+  }
   // Counts the bytes and items of a result.
   Value worked(Value value) {
-    constexpr size_t kBytesPerStep = 64;
     if (const std::string* text = value.text()) work(text->size() / kBytesPerStep);
     if (const List* items = value.items()) work(items->size());
     if (const Dict* dict = value.dict()) work(dict->size());
@@ -86,9 +90,7 @@ class Renderer {
   Flow run(const Statement& statement, Scope& scope) {
     switch (statement.kind) {
       case Statement::Kind::kText: out_.append(statement.text); break;
-      case Statement::Kind::kOutput:
-        out_.append(worked(Value(evaluate(statement.expression, scope).str())).str());
-        break;
+      case Statement::Kind::kOutput: append(evaluate(statement.expression, scope).str()); break;
       case Statement::Kind::kFor: return loop(statement, scope);
       case Statement::Kind::kIf:
         return run(evaluate(statement.expression, scope).truth() ? statement.body : statement.otherwise, scope);
@@ -149,11 +151,11 @@ class Renderer {
   Flow loop(const Statement& statement, Scope& scope) {
     List items = items_of(evaluate(statement.expression, scope));
     work(items.size());
-    if (statement.condition.kind != Kind::kConstant) {
+    if (statement.condition) {
       std::erase_if(items, [&](const Value& item) {
         Scope turn{.outer = &scope};
         assign_all(statement, item, turn);
-        return !evaluate(statement.condition, turn).truth();
+        return !evaluate(*statement.condition, turn).truth();
       });
     }
     if (items.empty()) return run(statement.otherwise, scope);
@@ -322,7 +324,8 @@ class Renderer {
   std::vector<std::pair<const Statement*, Scope*>> callers_;  // of the calls with a body that have not ended
   TextBuilder out_;
   size_t work_ = 0;
-  int depth_ = 0, line_ = 1;
+  int depth_ = 0;
+  int& line_;
 };
 
 }  // namespace
@@ -344,13 +347,7 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& variables) const 
   int line = 1;
   try {
     const chat::Value values = chat::Value::of_json(variables);
-    chat::Renderer renderer(*values.dict());
-    try {
-      return renderer.render(*template_);
-    } catch (const chat::Problem&) {
-      line = renderer.line();
-      throw;
-    }
+    return chat::Renderer(*values.dict(), line).render(*template_);
   } catch (const chat::Problem& problem) {
     fail(where_, "line {} of the chat template: {}", line, problem.what());
   }

@@ -1,6 +1,7 @@
 // The statements and expressions of a chat template.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,7 +63,8 @@ struct Statement {
   int line = 1;
   std::string text{};
   std::vector<Target> targets{};
-  Expression expression{}, condition{};  // condition: of kFor; expression of kFilter and kCapture: over the name kBody
+  Expression expression{};  // of kFilter and kCapture: over the name kBody
+  std::optional<Expression> condition{};
   std::vector<std::string> parameters{};
   std::vector<Expression> defaults{};
   std::vector<Statement> body{}, otherwise{};

@@ -5,8 +5,6 @@
 #include <cmath>
 #include <ranges>
 
-#include "rf/io/utf8.h"
-
 namespace rf::text::chat {
 
 namespace {
@@ -59,24 +57,7 @@ std::string repr_of_dict(const Dict& dict) {
 }
 
 std::string json_string(std::string_view text, bool ascii) {
-  std::string out = "\"";
-  while (!text.empty()) {
-    const std::string_view before = text;
-    const char32_t code = take_utf8(text).code;
-    constexpr std::string_view kEscaped = "\"\\\n\r\t\f\b", kLetters = "\"\\nrtfb";
-    const size_t at = code < 0x80 ? kEscaped.find(static_cast<char>(code)) : std::string_view::npos;
-    if (at != std::string_view::npos) {
-      out.append({'\\', kLetters[at]});
-    } else if (code < 0x20 || (ascii && code >= 0x7F && code < 0x10000)) {
-      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(code));
-    } else if (ascii && code >= 0x10000) {
-      const uint32_t rest = static_cast<uint32_t>(code) - 0x10000;
-      out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
-    } else {
-      out += before.substr(0, before.size() - text.size());
-    }
-  }
-  return out += '"';
+  return nlohmann::json(text).dump(-1, ' ', ascii, nlohmann::json::error_handler_t::replace);
 }
 
 int64_t integer_of(const nlohmann::ordered_json& json) {
