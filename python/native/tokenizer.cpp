@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -140,12 +142,11 @@ class Tokenizer {
     const nb::gil_scoped_release release;
     const bool is_template = !std::ranges::all_of(
         chat_template, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; });
-    const std::optional<text::ChatTemplate> own =
-        is_template ? text::ChatTemplate(chat_template, kWhere) : text::read_chat_template(model_dir_, chat_template);
-    if (!own) fail<ArgumentError>(kWhere, "{} must have the chat template {}, got none", model_dir_, chat_template);
+    const text::ChatTemplate own =
+        is_template ? text::ChatTemplate(chat_template, kWhere) : template_of_model(chat_template);
     auto all = text::chat_variables(tokenizer_, nlohmann::ordered_json::array(), text::GenerationPrompt::kNone);
     all.update(nlohmann::ordered_json::parse(variables));
-    return own->render(all);
+    return own.render(all);
   }
 
   std::string token(int64_t id) const {
@@ -179,7 +180,19 @@ class Tokenizer {
     return text::Tokenizer::load(model_dir, {.dictionary = dictionary, .user_dictionaries = user_dictionaries});
   }
 
+  // Read once.
+  text::ChatTemplate template_of_model(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    const auto known = templates_.find(name);
+    if (known != templates_.end()) return known->second;
+    const std::optional<text::ChatTemplate> read = text::read_chat_template(model_dir_, name);
+    if (!read) fail<ArgumentError>(kWhere, "{} must have the chat template {}, got none", model_dir_, name);
+    return templates_.emplace(name, *read).first->second;
+  }
+
   std::string model_dir_;
+  mutable std::mutex mutex_;  // of the next
+  mutable std::map<std::string, text::ChatTemplate> templates_;
   text::Tokenizer tokenizer_;
   text::RowSettings settings_;
 };
