@@ -27,6 +27,13 @@ def save_encoder(folder, family="Bert", max_length=24, **changes):
     return model
 
 
+def save_sentences(folder):
+    """A sentence-transformers model, whose vectors have unit norms."""
+    save_encoder(folder)
+    save_modules(folder, normalize=True)
+    return folder
+
+
 def save_classifier(folder, labels):
     """A classifier of transformers of texts and pairs, with the tokenizer of letters."""
     oracle = make_oracle("Bert", "ForSequenceClassification", num_labels=labels, type_vocab_size=2)

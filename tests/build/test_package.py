@@ -11,7 +11,7 @@ import pytest
 
 import server_case
 from cli_support import PROGRAM, ROOT
-from sentence_model import TEXTS, save_encoder, save_modules
+from sentence_model import TEXTS, save_sentences
 
 pytestmark = pytest.mark.slow
 PACKAGING = ROOT / "packaging"
@@ -53,9 +53,7 @@ def root(packages, tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    save_encoder(folder)
-    save_modules(folder, normalize=True)
-    return folder
+    return save_sentences(folder)
 
 
 def test_what_the_deb_needs_and_has(packages, root):

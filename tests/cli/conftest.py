@@ -6,7 +6,7 @@ import pytest
 
 import cli_support
 import task_files
-from sentence_model import save_encoder, save_modules
+from sentence_model import save_sentences
 
 
 @pytest.fixture(scope="session")
@@ -21,9 +21,7 @@ def trained(prepared):
 def sentence_encoder(tmp_path_factory):
     """A model directory of sentence-transformers, which normalizes its vectors; not to be changed."""
     folder = tmp_path_factory.mktemp("sentence")
-    save_encoder(folder)
-    save_modules(folder, normalize=True)
-    return folder
+    return save_sentences(folder)
 
 
 @pytest.fixture(scope="session")

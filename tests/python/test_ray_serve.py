@@ -28,9 +28,7 @@ PORT = 18234
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    sentence_model.save_encoder(folder)
-    sentence_model.save_modules(folder, normalize=True)
-    return folder
+    return sentence_model.save_sentences(folder)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sentence_model import save_encoder, save_modules
+from sentence_model import save_sentences
 from server_case import save_models
 
 
@@ -11,9 +11,7 @@ def model(tmp_path_factory):
     """An encoder of sentences."""
     folder = tmp_path_factory.mktemp("served") / "letters"
     folder.mkdir()
-    save_encoder(folder)
-    save_modules(folder, normalize=True)
-    return folder
+    return save_sentences(folder)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tolerances
 from roformer_cpp import CrossEncoder, SentenceTransformer
 from sentence_model import TEXTS, WORDS
 from server_case import serving
@@ -136,7 +137,7 @@ def test_cohere(server, folders, vectors):
     )
     expected = SentenceTransformer(folders["dense"]).encode(["the cat"], prompt_name="query", truncate_dim=6)
     expected /= np.linalg.norm(expected)
-    np.testing.assert_allclose(asked.embeddings.float_, expected, rtol=1e-6)
+    np.testing.assert_allclose(asked.embeddings.float_, expected, rtol=tolerances.SCORE_F32)
     assert np.array_equal(exact(cohere.Client("none", base_url=server.url).embed(**options).embeddings), vectors)
 
 
@@ -175,7 +176,7 @@ def test_hugging_face(server, folders, vectors):
         with pytest.raises(HfHubHTTPError):
             client.feature_extraction("a", **wrong)
     similarities = client.sentence_similarity(TEXTS[0], other_sentences=TEXTS[2:5])
-    np.testing.assert_allclose(similarities, vectors[2:5] @ vectors[0], rtol=1e-5)
+    np.testing.assert_allclose(similarities, vectors[2:5] @ vectors[0], atol=tolerances.SCORE_F32)
     with serving("--model", folders["masked"], "--quiet") as other:
         filled = InferenceClient(other.url + "/fill-mask").fill_mask("a [MASK] b", top_k=3)
         assert [each.score for each in filled[0][0]] == sorted((each.score for each in filled[0][0]), reverse=True)
