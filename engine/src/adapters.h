@@ -1,7 +1,7 @@
-// Adapters in two forms. Those of a checkpoint (rf/model/config.h), as torch's parametrizations store them:
-// "<module>.parametrizations. weight.original" [rows, columns], and "<module>.parametrizations.weight.0.lora_A" and
-// ".lora_B" with a part for each task, [tasks, rank, columns] and [tasks, rows, rank], of embeddings [tasks, rows,
-// rank] and [tasks, rank, columns]. And one that PEFT saved in a folder, adapter_config.json and
+// Adapters in two forms. A checkpoint (rf/model/config.h) has them as torch's parametrizations store them:
+// "<module>.parametrizations.weight.original" [rows, columns], and "<module>.parametrizations.weight.0.lora_A" and
+// ".lora_B" with a part for each task: [tasks, rank, columns] and [tasks, rows, rank], of embeddings
+// [tasks, rows, rank] and [tasks, rank, columns]. PEFT saves one in a folder, adapter_config.json and
 // adapter_model.safetensors: the same two factors under "base_model.model.<module>", and tensors in place of the
 // model's (modules_to_save, biases).
 #pragma once
