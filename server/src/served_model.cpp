@@ -26,13 +26,16 @@ std::string_view name_in(const Names& names, Value value) {
   return std::ranges::find(names, value, [](const auto& each) { return each.second; })->first;
 }
 
-bool scores_pairs(const std::string& path) {
-  if (tasks::is_cross_encoder(path)) return true;
-  return !io::has_file(path + "/modules.json") && load_any_config(path).head() == Head::kSequenceClassification;
-}
-
-bool generates(const std::string& path) {
-  return !io::has_file(path + "/modules.json") && load_any_config(path).head() == Head::kCausalLm;
+// The head of the directory's own model. nullopt, unless the model alone says what the directory does: it has none that
+// is known, as static embeddings and ColBERT.
+std::optional<Head> head_of(const std::string& path, bool says_all) {
+  if (says_all) return load_any_config(path).head();
+  if (!io::has_file(path + "/config.json")) return std::nullopt;
+  try {
+    return load_any_config(path).head();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -50,12 +53,15 @@ ServedModel::ServedModel(const ModelDirectory& directory, const ServerOptions& o
   options_ = {.precision = options.precision, .warn = options.note};
   engine::VectorKind kind = engine::vectors_of(path_);
   if (io::has_file(path_ + "/colbert_linear.safetensors")) kind = engine::VectorKind::kAll;  // bge-m3
+  const bool is_bare = kind == engine::VectorKind::kDense && !io::has_file(path_ + "/modules.json");
+  const std::optional<Head> head = head_of(path_, is_bare);
+  fills_masks_ = head == Head::kMaskedLm;
   if (kind != engine::VectorKind::kDense) {
     open_embedder(path_, kind, metrics);
-  } else if (scores_pairs(path_)) {
+  } else if (tasks::is_cross_encoder(path_) || (is_bare && head == Head::kSequenceClassification)) {
     pairs_.emplace(tasks::CrossEncoder({.model_dir = path_, .precision = options.precision, .note = options.note}),
                    metrics);
-  } else if (generates(path_)) {
+  } else if (is_bare && head == Head::kCausalLm) {
     continuer_.emplace(path_, tasks::ContinuerOptions{.precision = options.precision, .note = options.note});
   } else {
     open_embedder(path_, kind, metrics);
@@ -97,8 +103,7 @@ nlohmann::ordered_json ServedModel::description() const {
   for (const auto& [name, _] : info.prompts) facts["prompts"].push_back(name);
   const text::Vocabulary& vocabulary = tokenizer().vocabulary();
   const int32_t mask = vocabulary.special().mask;
-  if (mask >= 0 && io::has_file(path_ + "/config.json") && load_any_config(path_).head() == Head::kMaskedLm)
-    facts["mask_token"] = vocabulary.token(mask);
+  if (mask >= 0 && fills_masks_) facts["mask_token"] = vocabulary.token(mask);
   return facts;
 }
 

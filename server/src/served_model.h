@@ -69,6 +69,7 @@ class ServedModel {
   void open_embedder(const std::string& path, engine::VectorKind kind, Metrics& metrics);
 
   std::string name_, path_;
+  bool fills_masks_ = false;
   engine::EmbedderOptions options_;
   std::optional<TextModel> texts_, of_queries_;
   std::optional<PairModel> pairs_;
