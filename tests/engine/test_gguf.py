@@ -14,7 +14,7 @@ from rf_engine import EngineError
 from rf_generation import CausalEngine
 from rotary_decoders import SCALINGS, make_decoder, make_rows, oracle_logits, write_gguf
 
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4"]
 
 
 def check(oracle, path):
@@ -70,9 +70,9 @@ def test_a_directory_with_one_file(tmp_path):
 NAME = b"blk.1.ffn_up.weight"
 
 
-def as_q4_k(data):
+def as_iq2_xxs(data):
     at = data.index(NAME) + len(NAME) + 4 + 2 * 8  # behind the rank and the shape
-    return data[:at] + (12).to_bytes(4, "little") + data[at + 4 :]
+    return data[:at] + (16).to_bytes(4, "little") + data[at + 4 :]
 
 
 def architecture(name):
@@ -84,7 +84,7 @@ def architecture(name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (as_q4_k, r"tensor \"blk\.1\.ffn_up\.weight\" must be of type F32, F16, .*, got Q4_K"),
+        (as_iq2_xxs, r"tensor \"blk\.1\.ffn_up\.weight\" must be of type F32, F16, .*, got IQ2_XXS"),
         (architecture(b"rwkv7"), "must rotate|rwkv7"),
         (architecture(b"gemma"), "must be llama, .*gptneox"),
         (

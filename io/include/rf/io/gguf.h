@@ -4,8 +4,7 @@
 //   u64 [rank] shape, u32 type, u64 offset | padding to general.alignment | data
 //
 // Everything is little-endian, a string is a u64 length and its bytes. The file is mapped; lengths and counts are
-// checked against the rest of the file before use. Data are read on demand: of types F32, F16, BF16, and the blocks of
-// 32 elements Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 (src/gguf.cpp has their formulas).
+// checked against the rest of the file before use. Data are read on demand, of the types in gguf_blocks.h.
 #pragma once
 
 #include <cstddef>
