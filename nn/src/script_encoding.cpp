@@ -150,6 +150,13 @@ void register_encodings(torch::Library& library) {
       .def("terms", &ScriptEncoding::terms)
       .def("reads_vectors", [](const EncodingSelf& self) { return self->encoding->reads_vectors(); })
       .def("changes_words", [](const EncodingSelf& self) { return self->encoding->changes_words(); })
+      .def("reads",
+           [](const EncodingSelf& self) {
+             std::vector<std::string> read;
+             if (self->encoding->numbers_per_token() > 0) read.emplace_back("tokens");
+             if (self->encoding->reads_vectors()) read.emplace_back("vectors");
+             return read;
+           })
       .def("reads_sequences", [](const EncodingSelf& self) { return self->encoding->reads_sequences(); })
       .def("made_for",
            [](const EncodingSelf& self) {

@@ -12,6 +12,9 @@
 
 namespace rf {
 
+// Elements of a block of MXFP4, which have one scale (OCP Microscaling Formats 1.0).
+inline constexpr int64_t kMxfp4Block = 32;
+
 enum class WeightRole {
   kMatrix,        // starts as initial_values() defines; weight decay
   kEmbedding,     // the same; the pad row of word_embeddings starts at 0
@@ -33,6 +36,7 @@ struct WeightSpec {
   std::string name;  // as transformers names it in the task model, for example "roformer.embeddings.LayerNorm.weight"
   std::vector<int64_t> shape;
   WeightRole role;
+  bool transposed = false;  // the file has a matrix of the other order
 };
 
 // All tensors that transformers 5, or RoFormerV2's port, writes for this head, in the order of the model's definition;
