@@ -274,7 +274,7 @@ class Pass:
         where, is_same = where.to(q.device), keys is None or keys is where
         mask = None if self.key_mask is None else self.key_mask[:, None, None]
         tensors = {"positions": where, "key_positions": where if is_same else keys.to(q.device)}
-        tensors |= {"mask": mask, "prefix": self.prefix, "sequences": self.packed}
+        tensors |= {"mask": mask, "prefix": self.prefix, "packed": self.packed}
         sides = -1, 0 if self.is_causal else -1
         out = self._attended(q, k, v, terms, tensors, sides)
         if not self.attends:

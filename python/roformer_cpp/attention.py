@@ -132,7 +132,8 @@ def attend(
     """``attention`` of checked arguments, tokens first.
 
     Args:
-        tensors: by name; also ``seed``, of dropout, and ``sequences``, int64 ``[B, S]``: packed rows, -1 for padding.
+        tensors: by name; also ``seed``, of dropout, and ``packed``, int64 ``[B, S]``: sequences of packed rows, -1 for
+            padding.
         sides: the window.
         stream: of the seed.
     """
@@ -161,7 +162,7 @@ def _attend(terms: Terms, call: Call) -> Tensor:
     where = *_positions(q, k, positions, key_positions), mask, left, right, cu_seqlens, cu_seqlens_k
     draws = dropout, 0 if seed is None else int(seed)
     operator = torch.ops.roformer.attention.default
-    arguments = *terms.arguments(), *where, kernel, *draws, prefix, call.one("sequences"), stream
+    arguments = *terms.arguments(), *where, kernel, *draws, prefix, call.one("packed"), stream
     return operator_call("attention", operator, q, k, v, *arguments)
 
 
