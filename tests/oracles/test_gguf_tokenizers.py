@@ -14,6 +14,7 @@ KINDS = {
     "phi3": ("llama", "LlamaTokenizer"),
     "gemma3": ("llama", "GemmaTokenizer"),
     "t5": ("t5", "T5Tokenizer"),
+    "bert": ("t5", "XLMRobertaTokenizer"),
 }
 
 
