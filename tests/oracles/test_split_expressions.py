@@ -209,7 +209,11 @@ HOSTILE += ["<sentinel:12>", "IMGIMGABCZ", "IMGIMGZ", "    ", "…", "。", "ㄅ
 
 def pre_tokenizer(pre):
     tokenizer = Tokenizer(models.BPE(ignore_merges=pre in IGNORE_MERGES))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(isolated(*PRES[pre]))
+    steps = isolated(*PRES[pre])
+    for i, expression in enumerate(PRES[pre]):
+        if expression == DIGITS:  # which knows fewer characters than this step of those tokenizer.json
+            steps[i] = pre_tokenizers.Digits(individual_digits=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     if pre in NFC:
         tokenizer.normalizer = normalizers.NFC()
     return tokenizer
