@@ -30,9 +30,12 @@ int64_t elements_of(const std::vector<int64_t>& shape) {
   return count;
 }
 
-// Tables of frequencies in GGUF files, which the rotation's report reads.
-bool is_rope_factor(const std::string& name) {
-  return name == "rope_freqs.weight" || name.starts_with("rope_factors_");
+// Tables of frequencies in GGUF files, which the rotation's report reads, and the matrices after the pooling of
+// EmbeddingGemma.
+bool is_read_elsewhere(const std::string& name, const ModelConfig& config) {
+  const bool pools = config.family == Family::kDecoder && !config.is_decoder;
+  return name == "rope_freqs.weight" || name.starts_with("rope_factors_") ||
+         (pools && (name == "dense_2.weight" || name == "dense_3.weight"));
 }
 
 void check_dtype(const io::TensorView& view) {
@@ -118,9 +121,9 @@ std::vector<float> finite_elements(const io::TensorView& view) {
   return {values.get(), values.get() + values.size()};
 }
 
-MappedRows::MappedRows(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view,
+MappedRows::MappedRows(std::shared_ptr<const void> owner, const io::TensorView& view,
                        std::shared_ptr<const LowRank> change)
-    : files_(std::move(files)), view_(&view), change_(std::move(change)) {}
+    : owner_(std::move(owner)), view_(&view), change_(std::move(change)) {}
 
 void MappedRows::add_row(int64_t row, float* to) const {
   constexpr int64_t kColumns = 1024;
@@ -189,7 +192,7 @@ Weights::Weights(std::shared_ptr<const io::GgufFile> gguf, const ModelConfig& co
     tensors_.emplace(spec.name, Tensor{.shape = shape, .quantised = tensor});
   }
   for (const io::GgufTensor& tensor : gguf_->tensors()) {
-    if (used.contains(tensor.name) || is_rope_factor(tensor.name)) continue;
+    if (used.contains(tensor.name) || is_read_elsewhere(tensor.name, config)) continue;
     if (head == Head::kNone && tensor.name == gguf_name(config, "lm_head.weight")) continue;
     fail(path, "the file must have no tensor that a {} does not use, got {}", model_type(config),
          io::printable(tensor.name));
@@ -260,7 +263,17 @@ std::span<const std::byte> Weights::bytes(const std::string& name) const {
 }
 
 MappedRows Weights::mapped_rows(const std::string& name) const {
+  struct Copy {
+    std::vector<float> values;
+    io::TensorView view;
+  };
   const Tensor& tensor = at(name);
+  if (tensor.view == nullptr) {
+    const auto copy = std::make_shared<Copy>();
+    copy->values = vector(name);
+    copy->view = {name, io::DType::kF32, tensor.shape, std::as_bytes(std::span(copy->values))};
+    return MappedRows(copy, copy->view);
+  }
   TensorFloats(files_, *tensor.view);  // for its check
   return MappedRows(files_, *tensor.view, tensor.change);
 }

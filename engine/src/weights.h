@@ -48,8 +48,8 @@ class TensorFloats {
 class MappedRows {
  public:
   MappedRows() = default;
-  // change: what is added to the rows, or nullptr.
-  MappedRows(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view,
+  // owner: of the view. change: what is added to the rows, or nullptr.
+  MappedRows(std::shared_ptr<const void> owner, const io::TensorView& view,
              std::shared_ptr<const LowRank> change = nullptr);
   bool empty() const { return view_ == nullptr; }
   int64_t rows() const { return view_->shape[0]; }
@@ -62,7 +62,7 @@ class MappedRows {
   }
 
  private:
-  std::shared_ptr<const CheckpointFiles> files_;
+  std::shared_ptr<const void> owner_;
   const io::TensorView* view_ = nullptr;
   std::shared_ptr<const LowRank> change_;
 };
@@ -100,7 +100,7 @@ class Weights {
   std::span<const std::byte> bytes(const std::string& name) const;
   // The rows of a matrix, checked.
   ReadRow rows(const std::string& name) const;
-  MappedRows mapped_rows(const std::string& name) const;  // of a directory
+  MappedRows mapped_rows(const std::string& name) const;  // of a GGUF file a copy
 
  private:
   struct Tensor {
