@@ -101,6 +101,9 @@ class Weights {
   // The rows of a matrix, checked.
   ReadRow rows(const std::string& name) const;
   MappedRows mapped_rows(const std::string& name) const;  // of a GGUF file a copy
+  // Appends the rows of a matrix as a GGUF file stores them; false if products do not read its type.
+  bool add_file_rows(const std::string& name, FileRows& to) const;
+  void release_pages(const std::string& name) const;  // of a GGUF file
 
  private:
   struct Tensor {
@@ -126,11 +129,16 @@ std::vector<float> finite_elements(const io::TensorView& view);
 // Elements begin .. begin + count - 1 of a tensor of floats.
 void read_elements(const io::TensorView& view, int64_t begin, int64_t count, float* to);
 
-// Layers from the weights `name`.weight and `name`.bias; a bias that the model does not have is left out.
+// Layers from the weights `name`.weight and `name`.bias, which float32 leaves as a GGUF file stores them; a bias that
+// the model does not have is left out.
 std::vector<float> read_bias(const Weights& weights, const std::string& name);
 
 // largest_inputs: as Linear has them.
 Linear read_linear(const Weights& weights, const std::string& name, Precision precision,
+                   const std::vector<float>& largest_inputs = {});
+
+// Of a matrix by its whole name.
+Linear read_matrix(const Weights& weights, const std::string& matrix, Precision precision, std::vector<float> bias,
                    const std::vector<float>& largest_inputs = {});
 
 // One product of several matrices with one input, [sum of outs, in].
