@@ -32,6 +32,13 @@ def test_types(dtype, tmp_path):
     assert (rounding > tol.T4_MAX * np.abs(before).max()) == (dtype != "F32")  # the file's weights are compared
 
 
+# Matrices in turn: the types of one layer's queries, keys and values differ, and those of gates and their factors.
+@pytest.mark.parametrize("types", ["Q4_K Q6_K", "Q2_K Q3_K Q5_K", "IQ4_NL IQ4_XS", "Q4_K", "Q8_0 F32 Q6_K"])
+def test_types_of_large_blocks(types, tmp_path):
+    oracle = make_decoder("llama", hidden_size=256, intermediate_size=512, tie_word_embeddings=types == "Q4_K")
+    check(oracle, write_gguf(oracle, tmp_path / "model.gguf", types))
+
+
 @pytest.mark.parametrize(
     ("family", "changes"),
     [

@@ -3,6 +3,7 @@
 // rotate, the others have windows.
 #include "../rotary_report/parts.h"
 #include "family.h"
+#include "rf/io/error.h"
 
 namespace rf {
 
@@ -33,6 +34,12 @@ ModelFamily cohere2() {
   family.windows = Windows::kPattern;
   family.defaults = R"({"tie_word_embeddings": true, "eos_token_id": 255001, "sliding_window": 4096,
                         "sliding_window_pattern": 4})";
+  family.keys.push_back("position_embedding_type");
+  family.rewrite = [](nlohmann::json& object, const std::string& where) {
+    const nlohmann::json* const type = given(object, "position_embedding_type");
+    if (type != nullptr && *type != "rope_gptj")
+      fail(where, "position_embedding_type must be absent or rope_gptj, got {}", shown(*type));
+  };
   return family;
 }
 

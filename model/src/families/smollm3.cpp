@@ -10,7 +10,8 @@ ModelFamily smollm3() {
   family.model_type = family.gguf = "smollm3";
   family.classes = "SmolLM3";
   family.defaults = R"({"num_key_value_heads": 4, "tie_word_embeddings": true, "eos_token_id": 128001})";
-  family.keys.insert(family.keys.end(), {"no_rope_layers", "no_rope_layer_interval", "layer_types", "sliding_window"});
+  family.keys.insert(family.keys.end(), {"no_rope_layers", "no_rope_layer_interval", "layer_types", "sliding_window",
+                                         "max_window_layers"});
   family.off_keys = {"use_sliding_window"};
   family.read = [](const Keys& keys, ModelConfig& config) {
     read_biases(keys, config);

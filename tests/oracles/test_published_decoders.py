@@ -1,0 +1,157 @@
+"""config.json of decoders with the keys that authors publish, older ones too, over small weights: the engine gives what
+transformers computes for the same values; and keys that are refused."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from engine_case import assert_close
+from rf_engine import EngineError
+from rf_generation import CausalEngine
+from rotary_decoders import MIXED, YARN, make_decoder, make_rows, oracle_logits
+
+SHARED = {"attention_bias": False, "attention_dropout": 0.0, "initializer_range": 0.02, "rope_scaling": None,
+          "torch_dtype": "bfloat16", "transformers_version": "4.44.0", "use_cache": True}  # fmt: skip
+GPT = {"activation_function": "gelu_new", "attn_pdrop": 0.1, "embd_pdrop": 0.1, "initializer_range": 0.02,
+       "layer_norm_epsilon": 1e-5, "resid_pdrop": 0.1, "summary_activation": None, "summary_first_dropout": 0.1,
+       "summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True,
+       "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}}  # fmt: skip
+
+
+def rotation(theta, **other):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta} | other}
+
+
+def own_code(name):
+    return {
+        "auto_map": {"AutoConfig": f"configuration_{name}.Config", "AutoModelForCausalLM": f"modeling_{name}.Model"}
+    }
+
+
+# A case: the family and what transformers' class gets; keys of the file, besides sizes.
+PUBLISHED = {
+    "gpt2": ("gpt2", {"n_inner": 256, "intermediate_size": 256}, GPT | {"n_ctx": 1024}),
+    "gpt-j-6b": ("gptj", {"n_inner": 256, "intermediate_size": 256}, GPT | {
+        "gradient_checkpointing": False, "n_inner": None, "rotary": True, "rotary_dim": 8, "scale_attn_weights": True,
+        "tie_word_embeddings": False, "tokenizer_class": "GPT2Tokenizer"}),
+    "falcon-7b": ("falcon", {"ffn_hidden_size": 256}, own_code("falcon") | {
+        "alibi": False, "apply_residual_connection_post_layernorm": False, "attention_dropout": 0.0, "bias": False,
+        "hidden_dropout": 0.0, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5, "multi_query": True,
+        "new_decoder_architecture": False, "parallel_attn": True}),
+    "phi-2": ("phi", rotation(1e4, partial_rotary_factor=0.5), SHARED | {
+        "embd_pdrop": 0.0, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5,
+        "qk_layernorm": False, "resid_pdrop": 0.1, "rope_theta": 10000.0, "tie_word_embeddings": False}),
+    "Phi-3-mini-4k-instruct": ("phi3", {"sliding_window": 7}, SHARED | own_code("phi3") | {
+        "embd_pdrop": 0.0, "hidden_act": "silu", "original_max_position_embeddings": 64, "resid_pdrop": 0.0,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": 7, "tie_word_embeddings": False}),
+    "gemma-2b": ("gemma", {}, SHARED | {
+        "head_dim": 24, "hidden_act": "gelu", "hidden_activation": None, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}),
+    "gemma-2-2b": ("gemma2", {"query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "sliding_window": 4096,
+                              "final_logit_softcapping": 30.0}, SHARED | {
+        "attn_logit_softcapping": 50.0, "cache_implementation": "hybrid", "final_logit_softcapping": 30.0,
+        "head_dim": 24, "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "sliding_window": 4096}),
+    "stablelm-2-1_6b": ("stablelm", rotation(1e4, partial_rotary_factor=0.25), {
+        "hidden_act": "silu", "initializer_range": 0.02, "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25,
+        "rope_theta": 10000, "tie_word_embeddings": False, "use_qkv_bias": True, "use_cache": True}),
+    "granite-3.1-2b-instruct": ("granite", rotation(5e6) | {
+        "attention_multiplier": 0.0625, "embedding_multiplier": 12.0, "logits_scaling": 8.0, "rms_norm_eps": 1e-5,
+        "residual_multiplier": 0.22, "tie_word_embeddings": True}, SHARED | {
+        "attention_dropout": 0.1, "attention_multiplier": 0.0625, "embedding_multiplier": 12.0, "hidden_act": "silu",
+        "logits_scaling": 8.0, "mlp_bias": False, "residual_multiplier": 0.22, "rms_norm_eps": 1e-5,
+        "rope_theta": 5000000.0, "tie_word_embeddings": True}),
+    "SmolLM3-3B": ("smollm3", rotation(5e6) | {"no_rope_layers": [1, 0, 1]}, SHARED | {
+        "hidden_act": "silu", "layer_types": ["full_attention"] * 3, "max_window_layers": 28, "mlp_bias": False,
+        "no_rope_layer_interval": 4, "no_rope_layers": [1, 0, 1], "pretraining_tp": 2, "rms_norm_eps": 1e-6,
+        "rope_theta": 5000000.0, "sliding_window": None, "use_sliding_window": False}),
+    "OLMo-2-1124-7B": ("olmo2", rotation(5e5) | {"rms_norm_eps": 1e-6}, SHARED | {
+        "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 500000, "tie_word_embeddings": False}),
+    "c4ai-command-r-v01": ("cohere", rotation(8e6) | {"logit_scale": 0.0625}, SHARED | {
+        "hidden_act": "silu", "layer_norm_eps": 1e-5, "logit_scale": 0.0625, "model_max_length": 131072,
+        "pretraining_tp": 1, "rope_theta": 8000000.0, "use_qk_norm": False}),
+    "c4ai-command-r7b-12-2024": ("cohere2", rotation(5e4) | {"num_hidden_layers": 5, "layer_types": None}, SHARED | {
+        "_sliding_window_pattern": 4, "cache_implementation": "hybrid", "head_dim": 16, "hidden_act": "silu",
+        "layer_norm_eps": 1e-5, "layer_switch": 4, "logit_scale": 0.25, "order_of_interleaved_layers":
+        "local_attn_first", "position_embedding_type": "rope_gptj", "rope_theta": 50000, "rotary_pct": 1.0,
+        "sliding_window": 9, "sliding_window_pattern": 4, "use_embedding_sharing": True, "use_gated_activation": True,
+        "use_parallel_block": True, "use_parallel_embedding": True}),
+    "EXAONE-4.0-32B": ("exaone4", rotation(1e6), SHARED | MIXED | {
+        "head_dim": 16, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 1000000, "sliding_window_pattern":
+        "LGL", "tie_word_embeddings": False}),
+    "Mixtral-8x7B-v0.1": ("mixtral", {}, SHARED | {
+        "hidden_act": "silu", "num_experts_per_tok": 2, "num_local_experts": 4, "output_router_logits": False,
+        "rms_norm_eps": 1e-5, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02, "sliding_window": None,
+        "tie_word_embeddings": False}),
+    "Qwen3-30B-A3B": ("qwen3_moe", rotation(1e6) | {"norm_topk_prob": True}, SHARED | {
+        "decoder_sparse_step": 1, "head_dim": 24, "hidden_act": "silu", "max_window_layers": 48, "mlp_only_layers": [],
+        "moe_intermediate_size": 40, "norm_topk_prob": True, "num_experts": 4, "num_experts_per_tok": 2,
+        "output_router_logits": False, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001,
+        "sliding_window": None, "tie_word_embeddings": False, "use_sliding_window": False}),
+    "gpt-oss-20b": ("gpt_oss", {"swiglu_limit": 7.0}, SHARED | MIXED | {
+        "attention_bias": True, "experts_per_token": 2, "head_dim": 24, "hidden_act": "silu", "initial_context_length":
+        4096, "num_experts_per_tok": 2, "num_local_experts": 4, "output_router_logits": False, "rms_norm_eps": 1e-5,
+        "rope_scaling": {key: value for key, value in YARN.items() if key != "rope_theta"}, "rope_theta": 500.0,
+        "router_aux_loss_coef": 0.9, "swiglu_limit": 7.0, "tie_word_embeddings": False}),
+}  # fmt: skip
+SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+         "intermediate_size", "max_position_embeddings", "n_embd", "n_layer", "n_head", "n_positions", "model_type",
+         "architectures", "bos_token_id", "eos_token_id", "pad_token_id"}  # fmt: skip
+
+
+def publish(folder, keys):
+    path = folder / "config.json"
+    saved = json.loads(path.read_text())
+    sizes = {key: saved[key] for key in saved.keys() & SIZES}
+    if {"n_embd", "multi_query"} & saved.keys():  # four times the width then
+        del sizes["intermediate_size"]
+    path.write_text(json.dumps(sizes | keys))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_keys(name, tmp_path):
+    family, values, keys = PUBLISHED[name]
+    oracle = make_decoder(family, tmp_path, **values)
+    publish(tmp_path, keys)
+    if name == "gpt2":  # whose file has no prefix, and masks beside the weights
+        path = tmp_path / "model.safetensors"
+        weights = {key.removeprefix("transformer."): value for key, value in load_file(path).items()}
+        masks = {f"h.{i}.attn.bias": np.tril(np.ones((1, 1, 64, 64), np.float32)) for i in range(3)}
+        save_file(weights | masks, path)
+    engine = CausalEngine(tmp_path)
+    for row in make_rows((1, 40)):
+        assert_close(engine.logits([row]), oracle_logits(oracle, row))
+
+
+REFUSED = {
+    "phi's norms": ("phi-2", {"qk_layernorm": True}, "qk_layernorm must be absent, .* in a phi, got true"),
+    "stablelm's norms": ("stablelm-2-1_6b", {"qk_layernorm": True}, "qk_layernorm must be absent"),
+    "cohere's norms": ("c4ai-command-r-v01", {"use_qk_norm": True}, "use_qk_norm must be absent"),
+    "cohere2's positions": ("c4ai-command-r7b-12-2024", {"position_embedding_type": "alibi"},
+                            "position_embedding_type must be absent or rope_gptj, got .alibi"),
+    "falcon's penalties": ("falcon-7b", {"alibi": True}, "ALiBi .alibi is true"),
+    "falcon in turn": ("falcon-7b", {"new_decoder_architecture": True, "parallel_attn": False, "num_kv_heads": 2},
+                       "parallel_attn must be true with new_decoder_architecture, got false"),
+    "gpt2's scale by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+    "gptj without a scale": ("gpt-j-6b", {"scale_attn_weights": False}, "scale_attn_weights must be true, got false"),
+    "gemma2 both ways": ("gemma-2-2b", {"use_bidirectional_attention": True}, "use_bidirectional_attention must be"),
+    "a negative cap": ("gemma-2-2b", {"attn_logit_softcapping": -1}, "attn_logit_softcapping must be"),
+    "smollm3's windows": ("SmolLM3-3B", {"layer_types": ["sliding_attention"] * 3},
+                          "layer_types of a SmolLM3 must be full_attention, got .sliding_attention"),
+    "qwen3's dense layers": ("Qwen3-30B-A3B", {"mlp_only_layers": [0]}, r"mlp_only_layers must be .*, got \[0\]"),
+    "more experts for a token": ("Mixtral-8x7B-v0.1", {"num_experts_per_tok": 5}, "num_experts_per_tok must be"),
+    "gpt-oss without a rotation": ("gpt-oss-20b", {"rope_scaling": None}, "rope_parameters must be given in a gpt_oss"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_keys(case, tmp_path):
+    name, changes, message = REFUSED[case]
+    family, values, keys = PUBLISHED[name]
+    make_decoder(family, tmp_path, **values)
+    publish(tmp_path, keys | changes)
+    with pytest.raises(EngineError, match=message):
+        CausalEngine(tmp_path)
