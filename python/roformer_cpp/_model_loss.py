@@ -11,7 +11,7 @@ def _classes(logits: Tensor, labels: Tensor) -> Tensor:
 
 def loss_of(head: str, out: dict[str, Tensor], labels: Tensor | None, ends: tuple[Tensor, Tensor] | None, config: dict):
     """The loss of a head (the end of its class's name) with ``labels``, or ``ends``, the positions of an answer."""
-    if head == "ForQuestionAnswering" and ends is not None:
+    if head == "ForQuestionAnswering" and ends is not None and all(x is not None for x in ends):
         tokens = out["start_logits"].shape[1]  # a position beyond the text does not count
         pairs = zip((out["start_logits"], out["end_logits"]), ends, strict=True)
         losses = [functional.cross_entropy(x, y.clamp(0, tokens), ignore_index=tokens) for x, y in pairs]

@@ -141,7 +141,7 @@ class Model(ScriptModule):
             out["hidden_states"] = tuple(step.states)
         if output_attentions:
             out["attentions"] = tuple(step.attentions)
-        ends = None if start_positions is None or end_positions is None else (start_positions, end_positions)
+        ends = None if start_positions is None and end_positions is None else (start_positions, end_positions)
         if labels is None and ends is None:
             return out
         return {"loss": loss_of(self._layout["kind"], out, labels, ends, self._layout)} | out

@@ -178,6 +178,8 @@ def test_loss_of_answers(tmp_path):
     for head in ("BertForQuestionAnswering", "BertModel"):
         with pytest.raises(ValueError, match="must be asked for with"):
             built(head)(IDS, labels=IDS)
+    with pytest.raises(ValueError, match="must be asked for with start_positions and end_positions"):
+        model(IDS, start_positions=ends["start_positions"])
 
 
 def test_embeddings_as_input():
