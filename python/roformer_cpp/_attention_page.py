@@ -46,6 +46,7 @@ td:not(:first-child), th:not(:first-child) { text-align: right; font-variant-num
 <script>
 const data = JSON.parse(document.getElementById("data").textContent);
 const get = id => document.getElementById(id), count = data.tokens.length, size = count * count;
+data.tokens = data.tokens.map(token => token.replace(/^[Ġ▁]/, "␣"));
 const chosen = {part: "weights", layer: 0, head: 0, query: count - 1};
 for (const layer of data.layers) for (const part of Object.values(layer)) {
   const bytes = Uint8Array.from(atob(part.data), x => x.charCodeAt(0)), view = new DataView(bytes.buffer);

@@ -24,7 +24,7 @@ def write_page(model: Path, text: str, output: Path, graft: dict) -> None:
     if config.get("model_type") in ("rf_encoder", "roformer"):
         loaded, tokenizer = load_model(folder), Tokenizer(folder)
     else:
-        loaded = AutoModel.from_pretrained(folder, **where).float()
+        loaded = AutoModel.from_pretrained(folder, **where, dtype="float32")
         tokenizer = AutoTokenizer.from_pretrained(folder, **where)
     if graft:
         apply(loaded, **graft)
