@@ -35,6 +35,65 @@ FAMILIES = {
     ),
     "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", {}),
 }
+GROUPED = {"num_key_value_heads": 2}
+NARROW = GROUPED | {"head_dim": 24}
+EXPERTS = GROUPED | {"num_experts_per_tok": 2, "num_local_experts": 4}
+MIXED = {"sliding_window": 9, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+SHARE = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 500.0,
+    "truncate": False,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 3.0],
+    "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 9.0],
+    "original_max_position_embeddings": 16,
+}
+PHI3 = GROUPED | {"pad_token_id": 0}
+FAMILIES |= {
+    "gemma": ("GemmaConfig", "GemmaForCausalLM", NARROW),
+    "gemma2": ("Gemma2Config", "Gemma2ForCausalLM", NARROW | {"query_pre_attn_scalar": 20, "sliding_window": 9,
+               "attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0}),
+    "phi": ("PhiConfig", "PhiForCausalLM", GROUPED | {"rope_parameters": SHARE}),
+    "phi3": ("Phi3Config", "Phi3ForCausalLM", PHI3),
+    "stablelm": ("StableLmConfig", "StableLmForCausalLM", GROUPED | {"rope_parameters": SHARE, "use_qkv_bias": True}),
+    "olmo2": ("Olmo2Config", "Olmo2ForCausalLM", GROUPED),
+    "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM", GROUPED | {"no_rope_layer_interval": 2, "pad_token_id": 0}),
+    "granite": ("GraniteConfig", "GraniteForCausalLM", GROUPED | {"embedding_multiplier": 3.0,
+                "attention_multiplier": 0.1, "residual_multiplier": 0.4, "logits_scaling": 3.0}),
+    "cohere": ("CohereConfig", "CohereForCausalLM", GROUPED | {"logit_scale": 0.25}),
+    "cohere2": ("Cohere2Config", "Cohere2ForCausalLM", GROUPED | MIXED | {"logit_scale": 0.25}),
+    "exaone4": ("Exaone4Config", "Exaone4ForCausalLM", GROUPED | MIXED),
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel", {"n_inner": 96}),
+    "gptj": ("GPTJConfig", "GPTJForCausalLM", {"n_inner": 96, "rotary_dim": 8}),
+    "falcon": ("FalconConfig", "FalconForCausalLM", {"ffn_hidden_size": 96}),
+    "mixtral": ("MixtralConfig", "MixtralForCausalLM", EXPERTS),
+    "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM", EXPERTS | {"head_dim": 24, "moe_intermediate_size": 40}),
+    "gpt_oss": ("GptOssConfig", "GptOssForCausalLM", EXPERTS | MIXED | {"head_dim": 24, "rope_parameters": YARN,
+                "swiglu_limit": 1.5}),
+}  # fmt: skip
+# Variants of a family, and what tests call them.
+VARIANTS = {
+    "gemma2-uncapped": ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
+    "phi3-longrope": ("phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 16}),
+    "phi3-partial": ("phi3", {"rope_parameters": SHARE, "sliding_window": 9}),
+    "stablelm-parallel": ("stablelm", {"use_parallel_residual": True, "use_qkv_bias": False}),
+    "smollm3-listed": ("smollm3", {"no_rope_layers": [0, 1, 1]}),
+    "exaone4-whole": ("exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 3}),
+    "falcon-heads": ("falcon", {"multi_query": False, "bias": True}),
+    "falcon-sequential": ("falcon", {"parallel_attn": False}),
+    "falcon-groups": ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon-one-norm": ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1}),
+    "qwen3-moe-ones": ("qwen3_moe", {"norm_topk_prob": True, "decoder_sparse_step": 2}),
+    "mixtral-windows": ("mixtral", {"sliding_window": 7}),
+}
 
 
 def make_decoder(family, folder=None, spread=0.3, **changes):
@@ -42,6 +101,7 @@ def make_decoder(family, folder=None, spread=0.3, **changes):
     torch.manual_seed(5)
     config, model, own = FAMILIES[family]
     oracle = getattr(transformers, model)(getattr(transformers, config)(**(SIZES | own | changes)))
+    oracle.set_attn_implementation("eager")  # which alone has soft caps and sinks
     with torch.no_grad():
         for parameter in oracle.parameters():
             parameter.add_(spread * torch.randn(parameter.shape))
@@ -63,10 +123,22 @@ def oracle_logits(oracle, row):
 # ---- GGUF files, by the package gguf of llama.cpp ----
 
 
+ARCHITECTURES = {
+    "phi": "phi2",
+    "cohere": "command-r",
+    "gemma3_text": "gemma3",
+    "mixtral": "llama",
+    "gpt_oss": "gpt-oss",
+}
+PERMUTED = ("llama", "mixtral", "granite", "smollm3")  # families whose queries and keys llama.cpp's converter reorders
+
+
 def architecture(config):
     import gguf
 
-    return next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == config.model_type.replace("_", ""))
+    named = ARCHITECTURES.get(config.model_type, config.model_type.replace("_", ""))
+    named = config.model_type if config.model_type in ("gemma2", "cohere2") else named
+    return next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == named)
 
 
 def as_pairs(weight, heads):
@@ -95,13 +167,101 @@ def gguf_names(oracle):
 
     config = oracle.config
     names = gguf.get_tensor_name_map(architecture(config), config.num_hidden_layers)
-    changes = {"attn_qkv": (by_part, config.num_attention_heads)}
-    if config.model_type == "llama":
+    by_head = config.model_type == "gpt_neox" or not getattr(config, "multi_query", True)
+    changes = {"attn_qkv": (by_part, config.num_attention_heads)} if by_head else {}
+    if config.model_type in PERMUTED:
         changes |= {"attn_q": (as_pairs, config.num_attention_heads), "attn_k": (as_pairs, config.num_key_value_heads)}
     for name in oracle.state_dict():
         file = names.get_name(name, (".weight", ".bias"))
-        if not (file == "output.weight" and config.tie_word_embeddings):
+        apart = ".experts." in name or name.endswith("sinks")  # in expert_tensors()
+        if not apart and not (file == "output.weight" and config.tie_word_embeddings):
             yield file, name, *changes.get(file.split(".")[-2], (None, 0))
+
+
+def as_stored(weight, file, config):
+    """Norms of Gemma as they multiply, and GPT-2's matrices as [out, in]."""
+    if config.model_type.startswith("gemma") and file.endswith("norm.weight"):
+        return weight + np.float32(1)
+    turns = config.model_type == "gpt2" and weight.ndim == 2 and file.startswith("blk.")
+    return np.ascontiguousarray(weight.T) if turns else weight
+
+
+def expert_tensors(oracle):
+    """(name in the file, array) of what llama.cpp stores of experts otherwise: gates and the other half apart."""
+    for name, value in oracle.state_dict().items():
+        part = name.split(".")[-1].removesuffix("_bias")
+        if ".experts." not in name and not name.endswith("sinks"):
+            continue
+        layer, array = name.split(".")[2], value.numpy()
+        end = "bias" if name.endswith("_bias") else "weight"
+        if oracle.config.model_type == "gpt_oss" and array.ndim == 3:
+            array = array.swapaxes(1, 2)
+        if part == "sinks":
+            yield f"blk.{layer}.attn_sinks.weight", array
+        elif part == "down_proj":
+            yield f"blk.{layer}.ffn_down_exps.{end}", array
+        else:
+            half = array.shape[1] // 2
+            taken = oracle.config.model_type == "gpt_oss"
+            gate, up = (array[:, ::2], array[:, 1::2]) if taken else (array[:, :half], array[:, half:])
+            yield f"blk.{layer}.ffn_gate_exps.{end}", gate
+            yield f"blk.{layer}.ffn_up_exps.{end}", up
+
+
+# Keys of transformers' configurations, and the methods of the writer.
+WRITTEN = {
+    "sliding_window": "add_sliding_window",
+    "attn_logit_softcapping": "add_attn_logit_softcapping",
+    "final_logit_softcapping": "add_final_logit_softcapping",
+    "logit_scale": "add_logit_scale",
+    "logits_scaling": "add_logit_scale",
+    "residual_multiplier": "add_residual_scale",
+    "embedding_multiplier": "add_embedding_scale",
+    "attention_multiplier": "add_attention_scale",
+    "use_parallel_residual": "add_parallel_residual",
+    "num_local_experts": "add_expert_count",
+    "num_experts_per_tok": "add_expert_used_count",
+    "moe_intermediate_size": "add_expert_feed_forward_length",
+}
+
+
+def write_keys(writer, config):
+    import gguf
+
+    heads = config.num_attention_heads
+    own = getattr(config, "head_dim", None)
+    head_dim = own or config.hidden_size // heads
+    widths = [getattr(config, key, None) for key in ("ffn_hidden_size", "n_inner", "intermediate_size")]
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(next(filter(None, widths)))
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(
+        1 if getattr(config, "multi_query", False) else getattr(config, "num_key_value_heads", heads)
+    )
+    if own:
+        writer.add_key_length(own)
+        writer.add_value_length(own)
+    for key, method in WRITTEN.items():
+        if getattr(config, key, None) is not None:
+            getattr(writer, method)(getattr(config, key))
+    if config.model_type == "exaone4" and config.sliding_window is not None:
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+    rms = getattr(config, "rms_norm_eps", None)
+    writer.add_layer_norm_rms_eps(rms) if rms else writer.add_layer_norm_eps(
+        getattr(config, "layer_norm_eps", None) or config.layer_norm_epsilon
+    )
+    rope = getattr(config, "rope_parameters", None) or {}
+    rope = rope.get("full_attention", rope)
+    if rope:
+        writer.add_rope_freq_base(rope["rope_theta"])
+        writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
+    if config.model_type == "gpt_oss":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    return rope, head_dim
 
 
 def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), **options):
@@ -111,42 +271,30 @@ def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), *
     import gguf
 
     config = oracle.config
-    neox = config.model_type == "gpt_neox"
     writer = gguf.GGUFWriter(str(path), gguf.MODEL_ARCH_NAMES[architecture(config)], **options)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    head_dim = config.hidden_size // config.num_attention_heads
-    rope = config.rope_parameters
-    writer.add_rope_freq_base(rope["rope_theta"])
-    if neox:
-        writer.add_layer_norm_eps(config.layer_norm_eps)
-        writer.add_parallel_residual(config.use_parallel_residual)
-        writer.add_rope_dimension_count(int(head_dim * rope["partial_rotary_factor"]))
-    else:
-        writer.add_head_count_kv(config.num_key_value_heads)
-        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-        writer.add_rope_dimension_count(head_dim)
+    rope, head_dim = write_keys(writer, config)
     for method, value in (extra or {}).items():
         getattr(writer, method)(value)
     if tokenizer is not None:
         add_tokenizer(writer, *tokenizer)
-    if rope["rope_type"] == "llama3":
+    if rope.get("rope_type") == "llama3":
         plain = rope["rope_theta"] ** (-np.arange(0, head_dim, 2) / head_dim)
         writer.add_tensor("rope_freqs.weight", (plain / oracle.model.rotary_emb.inv_freq.numpy()).astype(np.float32))
     kind = gguf.GGMLQuantizationType[dtype]
     state = oracle.state_dict()
+    for file, array in expert_tensors(oracle):
+        writer.add_tensor(file, np.ascontiguousarray(array, np.float32))
     for file, name, change, heads in gguf_names(oracle):
         weight = state[name].numpy()
         if change is not None:
             weight = change(weight, heads)
-        weight = np.ascontiguousarray(weight, np.float32)
+        weight = np.ascontiguousarray(as_stored(weight, file, config), np.float32)
         stored = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else kind
         data = gguf.quants.quantize(weight, stored)
         if file not in drop:
             writer.add_tensor(file, data, raw_dtype=stored)
+        if dtype == "F32":
+            continue
         rounded = gguf.quants.dequantize(data, stored).reshape(weight.shape)
         if change is not None:
             rounded = undo(change, rounded, heads)

@@ -96,8 +96,9 @@ double score(const Head& head, int64_t m, int64_t n) {
     sum += (head.q[m][d] + w) * element(x.key_table.rows, K + d);
     sum += head.k[n][d] * element(x.query_table.rows, Q + d);
   }
-  return x.scale * sum + position_score(head, m, n) + added_score(x.key_score, head, m, n) +
-         added_score(x.pair_bias, head, m, n);
+  const double all = x.scale * sum + position_score(head, m, n) + added_score(x.key_score, head, m, n) +
+                     added_score(x.pair_bias, head, m, n);
+  return x.score_cap > 0 ? x.score_cap * std::tanh(all / x.score_cap) : all;
 }
 
 }  // namespace

@@ -175,6 +175,7 @@ rf_attention_args Encoder::attention_args(int64_t layer, const void* qkv, void* 
   args.out = out;
   args.out_stride_t = out_width();
   args.scale = attention_scale();
+  args.score_cap = config_.block.score_cap;
   if (config_.is_decoder) args.window = RF_WINDOW_RIGHT;
   if (const int64_t reach = window(layer); reach > 0) {
     args.window = RF_WINDOW_LEFT | RF_WINDOW_RIGHT;
@@ -275,18 +276,23 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     attend(static_cast<int64_t>(layer), wide, narrow);
     block.attention_output(tokens, narrow, out_width(), attended);
     post_norm(block.attention_post_norm, attended);
+    scale_and_cap(dtype_, tokens * hidden, config_.block.residual_scale, 0, attended);
     if (config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
     config_.block.pre_norm ? void(pending = attended) : block.attention_norm(dtype_, tokens, attended, x, x);
     if (config_.block.parallel) add_pending();
-    if (config_.block.pre_norm && !config_.block.parallel) norm_sum(block.feed_forward_norm, normed);
+    const bool sums = config_.block.pre_norm && !config_.block.parallel,
+               is_normed = block.feed_forward_norm.columns > 0;
+    if (sums) is_normed ? norm_sum(block.feed_forward_norm, normed) : add_pending();
+    const void* const fed_input = is_normed ? normed : x;
     if (input.cross != nullptr) {
-      note(&LayerInputs::cross, i, normed);
+      note(&LayerInputs::cross, i, fed_input);
       cross_attention(static_cast<int64_t>(i), input, x, wide, narrow);
     }
-    note(&LayerInputs::feed_forward, i, normed);
-    experts_[i].empty() ? feed_forward(block, tokens, normed, wide, fed)
-                        : experts_[i](dtype_, tokens, normed, fed, work.experts);
+    note(&LayerInputs::feed_forward, i, fed_input);
+    experts_[i].empty() ? feed_forward(block, tokens, fed_input, wide, fed)
+                        : experts_[i](dtype_, tokens, fed_input, fed, work.experts);
     post_norm(block.feed_forward_post_norm, fed);
+    scale_and_cap(dtype_, tokens * hidden, config_.block.residual_scale, 0, fed);
     config_.block.pre_norm ? void(pending = fed) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
     if (layer + 1 == layers) break;
     if (!layer_weights_.empty()) add_pending();
@@ -331,7 +337,7 @@ void* Encoder::encode(const EncoderInput& input, Workspace& work) const {
   const auto attend = [&](int64_t layer, const void* qkv, void* out) {
     rf_attention_args args = packed_args(layer, input, work.rows, qkv, out);
     args.prefix = prefix;
-    linear_ ? (*linear_)(layer, args, work.features) : check_status(rf_attention_forward(&args));
+    linear_ ? (*linear_)(layer, args, work.features) : run_attention(layer, args, work);
   };
   return forward(input, work, std::cref(attend));
 }
@@ -445,7 +451,7 @@ void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Gro
   position_->set_terms(layer, group.rows, args);
   // Queries are the last of the keys.
   args.query = rotation_from(args.query, before);
-  check_status(rf_attention_forward(&args));
+  run_attention(layer, args, work);
 }
 
 void* Encoder::extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache,

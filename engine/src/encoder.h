@@ -80,6 +80,7 @@ class Workspace {
   std::vector<int32_t> types;      // of new tokens, where they have any
   std::vector<int64_t> positions;  // of new tokens
   std::vector<int64_t> counting;   // 0, 1, ..
+  std::vector<float> log_sums;     // of attention with sinks
   KeyLists lists;                  // of rows of a cache
 
  private:
@@ -152,6 +153,8 @@ class Encoder {
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
   // Arguments that all calls of a layer have.
   rf_attention_args attention_args(int64_t layer, const void* qkv, void* out) const;
+  // Softmax attention, with the layer's sinks.
+  void run_attention(int64_t layer, rf_attention_args& args, Workspace& work) const;
   // The distance that attention of a layer reaches, as LayerSpec has it.
   int64_t window(int64_t layer) const {
     return config_.layers.empty() ? 0 : config_.layers[static_cast<size_t>(layer)].window;

@@ -1,5 +1,6 @@
 // The parts of the encoder's forward pass that searches need (encoder.h): cross-attention, and attention to keys and
 // values that sequences share.
+#include <cmath>
 #include <cstring>
 
 #include "encoder.h"
@@ -53,8 +54,27 @@ void Encoder::cross_attention(int64_t layer, const EncoderInput& input, void* x,
   block.cross_norm(dtype_, tokens, wide, x, x);
 }
 
+// A sink takes the share exp(sink) / (sum of exp(score) + exp(sink)) of a query's softmax, and adds nothing.
+void Encoder::run_attention(int64_t layer, rf_attention_args& args, Workspace& work) const {
+  const std::vector<float>& sinks = blocks_[config_.block.shared ? 0 : static_cast<size_t>(layer)].sinks;
+  if (sinks.empty()) return check_status(rf_attention_forward(&args));
+  work.log_sums.resize(static_cast<size_t>(args.batch * args.heads * args.queries));
+  args.log_sum = work.log_sums.data();
+  check_status(rf_attention_forward(&args));
+  const int64_t rows = args.batch * args.queries;
+  parallel_for(rows, rows > 64, [&](int64_t row) {
+    const int64_t b = row / args.queries, t = row % args.queries;
+    for (int64_t h = 0; h < args.heads; ++h) {
+      const float log_sum = args.log_sum[(b * args.heads + h) * args.queries + t];
+      const double kept = 1 / (1 + std::exp(static_cast<double>(sinks[static_cast<size_t>(h)]) - log_sum));
+      const int64_t at = b * args.out_stride_b + t * args.out_stride_t + h * args.out_stride_h;
+      scale_and_cap(dtype_, args.value_dim, kept, 0, static_cast<char*>(args.out) + at * bytes_of(dtype_));
+    }
+  });
+}
+
 bool Encoder::may_share_rows(int64_t tokens) const {
-  if (linear_ || position_->changes_within(tokens)) return false;
+  if (linear_ || config_.block.score_cap > 0 || config_.block.sinks || position_->changes_within(tokens)) return false;
   const int64_t first = 0, cu_seqlens[] = {0, 1};
   PositionRows rows;
   position_->prepare({1, 1, cu_seqlens, &first}, rows);

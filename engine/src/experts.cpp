@@ -1,49 +1,139 @@
 // A mixture of experts (see the header).
 #include "experts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
+
+#include "parallel_for.h"
 
 namespace rf::engine {
 
 namespace {
 
-// The probabilities of the greatest `count` scores among all, of equal ones the first; 0 for the others.
-void keep_greatest(std::span<float> scores, int64_t count) {
+// The probabilities of the greatest `count` scores among all, or where `shares_one` is true among those, of equal ones
+// the first; 0 for the others.
+void keep_greatest(std::span<float> scores, int64_t count, bool shares_one) {
   const float most = *std::ranges::max_element(scores);
-  double sum = 0;
-  for (const float each : scores) sum += std::exp(static_cast<double>(each) - most);
   std::vector<float> order(scores.begin(), scores.end());
   std::ranges::nth_element(order, order.begin() + count - 1, std::greater());
   const float least = order[static_cast<size_t>(count - 1)];
   int64_t ties = count - std::ranges::count_if(scores, [&](float each) { return each > least; });
-  for (float& each : scores) {
-    const bool kept = each > least || (each == least && ties-- > 0);
-    each = kept ? static_cast<float>(std::exp(static_cast<double>(each) - most) / sum) : 0.0F;
+  std::vector<double> kept(scores.size());
+  double all = 0, sum = 0;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const double weight = std::exp(static_cast<double>(scores[i]) - most);
+    all += weight;
+    if (scores[i] > least || (scores[i] == least && ties-- > 0)) sum += kept[i] = weight;
   }
+  for (size_t i = 0; i < scores.size(); ++i) scores[i] = static_cast<float>(kept[i] / (shares_one ? sum : all));
+}
+
+// Tensors of all experts, each read once.
+class Stacks {
+ public:
+  Stacks(const Weights& weights, std::string prefix, int64_t experts)
+      : weights_(weights), prefix_(std::move(prefix)), experts_(experts) {}
+  // What an expert has of a tensor; empty for a bias that there is not.
+  std::vector<float> part(const std::string& name, int64_t expert) {
+    if (!weights_.has(prefix_ + name)) return {};
+    auto& all = read_[name];
+    if (all == nullptr) all.reset(new TensorFloats(weights_.floats(prefix_ + name)));
+    const int64_t size = all->size() / experts_;
+    return {all->get() + expert * size, all->get() + (expert + 1) * size};
+  }
+
+ private:
+  const Weights& weights_;
+  std::string prefix_;
+  int64_t experts_;
+  std::map<std::string, std::unique_ptr<const TensorFloats>> read_;
+};
+
+std::vector<float> joined_parts(std::vector<float> first, const std::vector<float>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// [columns, rows] to [rows, columns], where `step` > 1 rows of the first kind before those of the next: row r of the
+// result is row r / (rows / step) + r % (rows / step) * step.
+std::vector<float> turned(const std::vector<float>& from, int64_t rows, int64_t step = 1) {
+  const int64_t columns = std::ssize(from) / rows, of_kind = rows / step;
+  std::vector<float> to(from.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) to[r * columns + c] = from[c * rows + r / of_kind + r % of_kind * step];
+  }
+  return to;
 }
 
 }  // namespace
 
+void Experts::add_expert(Precision precision, int64_t inner, const float* up, std::vector<float> up_bias,
+                         const float* down, std::vector<float> down_bias, const std::vector<float>& largest) {
+  ups_.emplace_back(precision, width_, block_.gated ? 2 * inner : inner, up, std::move(up_bias), largest);
+  downs_.emplace_back(precision, inner, width_, down, std::move(down_bias));
+}
+
 Experts::Experts(const Weights& weights, const std::string& layer, const ModelConfig& config, Precision precision,
                  const std::vector<float>& largest)
-    : per_token_(config.block.experts_per_token),
+    : block_(config.block),
+      width_(config.hidden_size),
+      inner_(block_.expert_width > 0 ? block_.expert_width : config.intermediate_size),
       activation_(config.hidden_act),
       router_(read_linear(weights, layer + "intermediate.router",
-                          precision == Precision::kBfloat16 ? precision : Precision::kFloat32)),
-      bias_(weights.vector(layer + "output.experts.bias")) {
-  const int64_t width = config.hidden_size, inner = config.intermediate_size;
-  const TensorFloats up = weights.floats(layer + "intermediate.experts.w1");
-  const TensorFloats down = weights.floats(layer + "intermediate.experts.w2");
-  std::vector<float> turned(static_cast<size_t>(width * inner));
-  for (int64_t e = 0; e < config.block.experts; ++e) {
-    const int64_t begin = e * inner * width;
-    ups_.emplace_back(precision, width, inner, up.get() + begin, std::vector<float>(), largest);
-    for (int64_t f = 0; f < inner; ++f) {
-      for (int64_t c = 0; c < width; ++c) turned[c * inner + f] = down.get()[begin + f * width + c];
+                          precision == Precision::kBfloat16 ? precision : Precision::kFloat32)) {
+  const std::string experts = layer + "intermediate.experts.", bias = layer + "output.experts.bias";
+  if (weights.has(bias)) bias_ = weights.vector(bias);
+  using Files = BlockSpec::ExpertFiles;
+  const int64_t count = block_.experts;
+  Stacks stacks(weights, experts, count);
+  for (int64_t e = 0; e < count; ++e) {
+    const auto part = [&](const char* name) { return stacks.part(name, e); };
+    std::vector<float> up, up_bias, down, down_bias;
+    switch (block_.expert_files) {
+      case Files::kEach: {
+        const std::string own = fmt::format("{}{}.", experts, e);
+        up = joined_parts(weights.vector(own + "gate.weight"), weights.vector(own + "up.weight"));
+        down = weights.vector(own + "down.weight");
+        break;
+      }
+      case Files::kStacked:
+        up = joined_parts(part("gate.weight"), part("up.weight"));
+        up_bias = joined_parts(part("gate.bias"), part("up.bias"));
+        down = part("down.weight");
+        down_bias = part("down.bias");
+        break;
+      case Files::kInterleaved:
+        up = turned(part("gate_up_proj"), 2 * inner_, 2);
+        up_bias = turned(part("gate_up_proj_bias"), 2 * inner_, 2);
+        down = turned(part("down_proj"), width_);
+        down_bias = part("down_proj_bias");
+        break;
+      case Files::kRows:
+        up = part("w1");
+        down = turned(part("w2"), width_);
+        break;
     }
-    downs_.emplace_back(precision, inner, width, turned.data(), std::vector<float>());
+    add_expert(precision, inner_, up.data(), std::move(up_bias), down.data(), std::move(down_bias), largest);
   }
+}
+
+void Experts::activate_rows(rf_dtype dtype, int64_t rows, Memory& memory) const {
+  if (block_.expert_limit == 0) return multiply_by_gate(activation_, dtype, rows, inner_, memory.wide.data());
+  std::vector<float> all(static_cast<size_t>(rows * 2 * inner_));
+  to_floats(dtype, std::ssize(all), memory.wide.data(), all.data());
+  const auto limit = static_cast<float>(block_.expert_limit), slope = static_cast<float>(block_.expert_slope);
+  parallel_for(rows, std::ssize(all) > 4096, [&](int64_t r) {
+    float* const gate = all.data() + r * 2 * inner_;
+    for (int64_t i = 0; i < inner_; ++i) {
+      const float g = std::min(gate[i], limit), up = std::clamp(gate[inner_ + i], -limit, limit);
+      gate[i] = (up + 1) * (g / (1 + std::exp(-slope * g)));
+    }
+  });
+  from_floats(dtype, std::ssize(all), all.data(), memory.wide.data());
 }
 
 void Experts::choose(rf_dtype dtype, int64_t tokens, const void* x, Memory& memory) const {
@@ -54,13 +144,13 @@ void Experts::choose(rf_dtype dtype, int64_t tokens, const void* x, Memory& memo
   to_floats(dtype, tokens * experts, memory.narrow.data(), memory.shares.data());
   for (int64_t t = 0; t < tokens; ++t)
     keep_greatest(std::span(memory.shares).subspan(static_cast<size_t>(t * experts), static_cast<size_t>(experts)),
-                  per_token_);
+                  block_.experts_per_token, block_.expert_shares_one);
 }
 
 void Experts::operator()(rf_dtype dtype, int64_t tokens, const void* x, void* y, Memory& memory) const {
   choose(dtype, tokens, x, memory);
   const auto experts = std::ssize(ups_);
-  const int64_t width = router_.in(), row = width * bytes_of(dtype), inner = ups_[0].out();
+  const int64_t width = width_, row = width * bytes_of(dtype), up_columns = ups_[0].out();
   memory.sums.assign(static_cast<size_t>(tokens * width), 0.0F);
   for (int64_t e = 0; e < experts; ++e) {
     memory.tokens.clear();
@@ -70,12 +160,17 @@ void Experts::operator()(rf_dtype dtype, int64_t tokens, const void* x, void* y,
     const auto count = std::ssize(memory.tokens);
     if (count == 0) continue;
     memory.gathered.resize(static_cast<size_t>(count * row));
-    memory.wide.resize(static_cast<size_t>(count * inner * bytes_of(dtype)));
+    memory.wide.resize(static_cast<size_t>(count * up_columns * bytes_of(dtype)));
     memory.part.resize(static_cast<size_t>(count * width));
     for (int64_t i = 0; i < count; ++i)
       std::copy_n(static_cast<const std::byte*>(x) + memory.tokens[i] * row, row, memory.gathered.data() + i * row);
-    ups_[e](count, memory.gathered.data(), width, memory.wide.data(), activation_);
-    downs_[e](count, memory.wide.data(), inner, memory.gathered.data());
+    if (block_.gated) {
+      ups_[e](count, memory.gathered.data(), width, memory.wide.data());
+      activate_rows(dtype, count, memory);
+    } else {
+      ups_[e](count, memory.gathered.data(), width, memory.wide.data(), activation_);
+    }
+    downs_[e](count, memory.wide.data(), up_columns, memory.gathered.data());
     to_floats(dtype, count * width, memory.gathered.data(), memory.part.data());
     for (int64_t i = 0; i < count; ++i) {
       const float share = memory.shares[memory.tokens[i] * experts + e];
@@ -83,7 +178,7 @@ void Experts::operator()(rf_dtype dtype, int64_t tokens, const void* x, void* y,
       for (int64_t c = 0; c < width; ++c) sum[c] += share * memory.part[i * width + c];
     }
   }
-  for (int64_t t = 0; t < tokens; ++t) {
+  for (int64_t t = 0; t < tokens && !bias_.empty(); ++t) {
     for (int64_t c = 0; c < width; ++c) memory.sums[t * width + c] += bias_[c];
   }
   from_floats(dtype, tokens * width, memory.sums.data(), y);

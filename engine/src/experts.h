@@ -30,12 +30,17 @@ class Experts {
 
  private:
   void choose(rf_dtype dtype, int64_t tokens, const void* x, Memory& memory) const;
+  // The columns of `up`, to those that `down` reads, in place; their stride stays.
+  void activate_rows(rf_dtype dtype, int64_t rows, Memory& memory) const;
+  void add_expert(Precision precision, int64_t inner, const float* up, std::vector<float> up_bias, const float* down,
+                  std::vector<float> down_bias, const std::vector<float>& largest);
 
-  int64_t per_token_ = 0;
+  BlockSpec block_ = {};
+  int64_t width_ = 0, inner_ = 0;
   Activation activation_ = Activation::kGelu;
   Linear router_;
   std::vector<Linear> ups_, downs_;
-  std::vector<float> bias_;
+  std::vector<float> bias_;  // of the sum; empty: none
 };
 
 }  // namespace rf::engine

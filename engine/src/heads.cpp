@@ -70,6 +70,8 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
     last_ = read_linear(weights, last.linear, precision_);
     return;
   }
+  logit_scale_ = config.heads.logit_scale;
+  logit_cap_ = config.heads.logit_cap;
   const bool is_own = weights.has(last.linear + ".weight"), own_bias = weights.has(last.linear + ".bias");
   const std::string weight = is_own ? last.linear + ".weight" : prefix + "embeddings.word_embeddings.weight";
   last_ = Linear(precision, last.inputs, last.outputs, weights.floats(weight).get(),
@@ -105,9 +107,13 @@ void HeadLayers::operator()(int64_t rows, const void* x, int64_t x_stride, float
     apply(stage.product, stage.activation);
     if (stage.norm.columns > 0) stage.norm(dtype, rows, x, nullptr, memory.read.data());
   }
-  if (dtype == RF_F32) return last_(rows, x, x_stride, y);
-  apply(last_);
-  to_floats(dtype, rows * logits(), x, y);
+  if (dtype == RF_F32) {
+    last_(rows, x, x_stride, y);
+  } else {
+    apply(last_);
+    to_floats(dtype, rows * logits(), x, y);
+  }
+  scale_and_cap(RF_F32, rows * logits(), logit_scale_, logit_cap_, y);
 }
 
 void pool_sequence(Pooling pooling, rf_dtype dtype, const void* x, int64_t tokens, int64_t width, const uint8_t* attend,

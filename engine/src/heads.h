@@ -47,6 +47,7 @@ class HeadLayers {
   Precision precision_ = Precision::kFloat32;
   std::optional<Activation> pooler_activation_ = Activation::kTanh;  // in pool()
   int64_t hidden_ = 0;
+  double logit_scale_ = 1, logit_cap_ = 0;  // of HeadSpec
   bool starts_with_pooler_ = false;
   Linear pooler_, last_;
   std::vector<Stage> stages_;  // before the last layer, besides the pooler

@@ -194,6 +194,13 @@ void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64
   activate(activation, dtype, rows, columns, x, 2 * columns, static_cast<char*>(x) + columns * bytes_of(dtype));
 }
 
+void scale_and_cap(rf_dtype dtype, int64_t count, double factor, double cap, void* x) {
+  if (factor == 1 && cap == 0) return;
+  const auto scale = static_cast<float>(factor), most = static_cast<float>(cap);
+  if (cap == 0) return update(dtype, count, x, x, [=](float value, float) { return value * scale; });
+  update(dtype, count, x, x, [=](float value, float) { return most * std::tanh(value * scale / most); });
+}
+
 void add(rf_dtype dtype, int64_t count, const void* x, void* y) {
   update(dtype, count, x, y, [](float sum, float value) { return sum + value; });
 }

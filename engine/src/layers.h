@@ -68,6 +68,7 @@ struct Block {
   Linear qkv, attention_output, up, down;            // up and down are empty where a layer has experts
   Norm cross_norm = {};
   Linear cross_query = {}, cross_key_value = {}, cross_output = {};  // empty without cross-attention
+  std::vector<float> sinks = {};                                     // of each head; empty: none
 };
 
 // The largest magnitudes of a layer's normalised vectors, [hidden_size], at the inputs of its attention, of its
@@ -88,6 +89,9 @@ void order_gates(int64_t columns, int64_t width, const float* from, float* to);
 
 // gate = activation(gate) * up in place, in rows [gate, up] of 2 columns elements.
 void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x);
+
+// x = cap tanh(factor x / cap), or factor x for cap 0, in place.
+void scale_and_cap(rf_dtype dtype, int64_t count, double factor, double cap, void* x);
 
 // y = y + x
 void add(rf_dtype dtype, int64_t count, const void* x, void* y);

@@ -176,10 +176,9 @@ class Opening {
 
   void add(const NoPosition&) {}
   void add(const LearnedInput& learned) {
-    MappedRows table = weights_.mapped_rows(name_ + "weight");
-    if (table.rows() != learned.positions)
-      fail(kPositionWhere, "{}weight must have {} rows, got {}", name_, learned.positions, table.rows());
-    parts_.push_back(make_learned(std::move(table), config_.embedding_size));
+    if (const int64_t rows = weights_.shape(name_ + "weight")[0]; rows != learned.positions)
+      fail(kPositionWhere, "{}weight must have {} rows, got {}", name_, learned.positions, rows);
+    parts_.push_back(make_learned(weights_, name_ + "weight", config_));
   }
   void add(const SinusoidalInput& sinusoidal) {
     parts_.push_back(make_sinusoidal(sinusoidal.layout, config_.embedding_size));
@@ -262,12 +261,12 @@ std::unique_ptr<Position> make_constant_terms(const PositionTerms& terms, std::s
 std::unique_ptr<Position> Position::open(const ModelConfig& config, const std::string& model_dir,
                                          const Weights& weights, const std::string& prefix,
                                          const std::function<void(const std::string&)>& warn) {
-  if (config.rotations.size() == 1) return make_rotary(RotaryRows(config.rotations[0]));
+  const bool all_rotate = std::ranges::none_of(config.layers, [](const LayerSpec& each) { return each.rotation < 0; });
+  if (config.rotations.size() == 1 && all_rotate) return make_rotary(RotaryRows(config.rotations[0]));
   if (!config.rotations.empty()) return make_layer_rotations(config.rotations, config.layers);
   std::vector<std::unique_ptr<Position>> parts;
   if (has_learned_positions(config)) {
-    MappedRows rows = weights.mapped_rows(prefix + kLearnedPositions);
-    parts.push_back(make_learned(std::move(rows), config.embedding_size, config.positions));
+    parts.push_back(make_learned(weights, prefix + kLearnedPositions, config, config.positions));
   }
   if (config.positions.relative != PositionSpec::Relative::kNone)
     parts.push_back(make_relative(config, model_dir, weights, prefix));

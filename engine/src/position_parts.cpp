@@ -70,34 +70,38 @@ class RowCache {
 
 class LearnedVectors : public Position {
  public:
-  LearnedVectors(MappedRows table, int64_t width, const PositionSpec& spec) : table_(std::move(table)), spec_(spec) {
-    if (table_.width() != width)
-      fail("position", "position vectors must have {} elements, got {}", width, table_.width());
+  LearnedVectors(const Weights& weights, const std::string& name, int64_t width, const PositionSpec& spec)
+      : read_(weights.rows(name)), rows_(weights.shape(name)[0]), spec_(spec) {
+    if (const int64_t given = weights.shape(name)[1]; given != width)
+      fail("position", "position vectors must have {} elements, got {}", width, given);
   }
 
   void check(const Sequences& sequences) const override {
     for (int64_t t = 0; t < sequences.tokens; ++t) {
-      if (sequences.positions[t] >= table_.rows() - spec_.first_row) {
-        fail("position", "positions must be below the {} of the trained table, got {}", table_.rows() - spec_.first_row,
+      if (sequences.positions[t] >= rows_ - spec_.first_row) {
+        fail("position", "positions must be below the {} of the trained table, got {}", rows_ - spec_.first_row,
              sequences.positions[t]);
       }
     }
   }
 
   void add_input(const Sequences& sequences, float* x, int64_t width) const override {
+    std::vector<float> vector(static_cast<size_t>(width));
     for (int64_t i = 0; i < sequences.count; ++i) {
       int64_t padding = 0;  // before the token, in its sequence
       for (int64_t t = sequences.cu_seqlens[i]; t < sequences.cu_seqlens[i + 1]; ++t) {
         const bool pads = sequences.ids != nullptr && sequences.ids[t] == spec_.padding_id;
         const int64_t row = spec_.first_row + std::max<int64_t>(0, sequences.positions[t] - padding);
-        table_.add_row(pads ? spec_.padding_id : row, x + t * width);
+        read_(pads ? spec_.padding_id : row, vector.data());
+        for (int64_t c = 0; c < width; ++c) x[t * width + c] += vector[static_cast<size_t>(c)];
         if (pads) ++padding;
       }
     }
   }
 
  private:
-  MappedRows table_;
+  ReadRow read_;
+  int64_t rows_;
   PositionSpec spec_;
 };
 
@@ -229,7 +233,9 @@ class LayerRotations : public Position {
     for (size_t i = 0; i < rotations_.size(); ++i) rotations_[i]->prepare(sequences, rows.rotations[i]);
   }
   void set_terms(int64_t layer, const PositionRows& rows, rf_attention_args& args) const override {
-    const auto index = static_cast<size_t>(layers_[static_cast<size_t>(layer)].rotation);
+    const int rotation = layers_[static_cast<size_t>(layer)].rotation;
+    if (rotation < 0) return;
+    const auto index = static_cast<size_t>(rotation);
     rotations_[index]->set_terms(layer, rows.rotations[index], args);
   }
   bool changes_within(int64_t tokens) const override {
@@ -272,8 +278,9 @@ class StoredRotation : public Position {
 
 }  // namespace
 
-std::unique_ptr<Position> make_learned(MappedRows table, int64_t width, const PositionSpec& spec) {
-  return std::make_unique<LearnedVectors>(std::move(table), width, spec);
+std::unique_ptr<Position> make_learned(const Weights& weights, const std::string& name, const ModelConfig& config,
+                                       const PositionSpec& spec) {
+  return std::make_unique<LearnedVectors>(weights, name, config.embedding_size, spec);
 }
 
 std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width) {

@@ -78,6 +78,13 @@ void check_finite(const io::TensorView& view, const float* values, int64_t count
        index_text(view.shape, bad - values));
 }
 
+// [columns, rows] to [rows, columns].
+void transpose(const float* from, int64_t rows, int64_t columns, float* to) {
+  parallel_for(rows, rows * columns > kParallelRead, [&](int64_t row) {
+    for (int64_t c = 0; c < columns; ++c) to[row * columns + c] = from[c * rows + row];
+  });
+}
+
 // Whether the file's bytes can be read as floats where they are.
 bool holds_floats(const io::TensorView& view) {
   return view.dtype == io::DType::kF32 && reinterpret_cast<uintptr_t>(view.data.data()) % alignof(float) == 0;
@@ -148,6 +155,14 @@ Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head h
     if (const LowRank* change = adapters->change_of(in_file); change != nullptr)
       tensors_.at(name).change = std::shared_ptr<const LowRank>(adapters, change);
   }
+  for (const WeightSpec& spec : specs) {
+    if (!spec.transposed) continue;
+    Tensor& tensor = tensors_.at(spec.name);
+    if (tensor.change != nullptr)
+      fail(kWeightsWhere, "adapters must be of matrices [out, in], got one of {}", tensor.view->name);
+    tensor.shape = spec.shape;
+    tensor.transposed = true;
+  }
   add_encodings();
 }
 
@@ -205,6 +220,7 @@ void Weights::read(const std::string& name, float* to) const {
   const Tensor& tensor = at(name);
   if (tensor.view != nullptr) {
     const TensorFloats values(files_, *tensor.view);
+    if (tensor.transposed) return transpose(values.get(), tensor.shape[0], tensor.shape[1], to);
     std::copy_n(values.get(), values.size(), to);
     if (tensor.change == nullptr) return;
     const int64_t rows = tensor.shape[0], width = tensor.shape[1];
@@ -223,7 +239,7 @@ void Weights::read(const std::string& name, float* to) const {
 
 TensorFloats Weights::floats(const std::string& name) const {
   const Tensor& tensor = at(name);
-  if (tensor.view != nullptr && tensor.change == nullptr) return {files_, *tensor.view};
+  if (tensor.view != nullptr && tensor.change == nullptr && !tensor.transposed) return {files_, *tensor.view};
   const int64_t count = elements_of(tensor.shape);
   Floats values = make_floats(count);
   read(name, values.get());
@@ -316,12 +332,15 @@ Norm read_norm(const Weights& weights, const std::string& name, const ModelConfi
 
 namespace {
 
-// Rows of `width` numbers, [heads, 3, head_dim] to [3, heads, head_dim].
+// Rows of `width` numbers, the queries, key and value of each key head, to all queries, all keys and all values.
 void order_by_part(const ModelConfig& config, const float* from, int64_t width, float* to) {
-  const int64_t part = config.head_dim() * width, heads = config.num_attention_heads;
-  for (int64_t head = 0; head < heads; ++head) {
-    for (int64_t which = 0; which < 3; ++which, from += part)
-      std::copy_n(from, part, to + (which * heads + head) * part);
+  const int64_t part = config.head_dim() * width, groups = config.key_heads();
+  const int64_t queries = config.num_attention_heads / groups * part;
+  float *const keys = to + groups * queries, *const values = keys + groups * part;
+  for (int64_t group = 0; group < groups; ++group, from += queries + 2 * part) {
+    std::copy_n(from, queries, to + group * queries);
+    std::copy_n(from + queries, part, keys + group * part);
+    std::copy_n(from + queries + part, part, values + group * part);
   }
 }
 
@@ -335,7 +354,7 @@ Linear read_qkv(const Weights& weights, const std::string& name, const ModelConf
     case BlockSpec::Fused::kParts: return read_linear(weights, fused, precision, largest_inputs);
     case BlockSpec::Fused::kHeads: break;
   }
-  const int64_t in = config.hidden_size, rows = 3 * config.query_width();
+  const int64_t in = config.hidden_size, rows = config.query_width() + 2 * config.key_width();
   const Floats by_head = make_floats(rows * in), by_part = make_floats(rows * in);
   weights.read(fused + ".weight", by_head.get());
   order_by_part(config, by_head.get(), in, by_part.get());
@@ -387,26 +406,27 @@ Block read_block(const Weights& weights, const std::string& prefix, const ModelC
             .bias = {},
             .eps = config.layer_norm_eps};
   };
-  const auto post_norm = [&](const char* module, bool has_it) -> Norm {
+  const auto norm_if = [&](const char* module, bool has_it) -> Norm {
     return has_it ? read_norm(weights, name + module, config, config.hidden_size) : Norm{};
   };
-  const bool has_norm = layer > 0 || config.block.first_attention_norm;
-  const std::string norm = name + "attention.output.LayerNorm";
-  Block block = {.attention_norm = has_norm ? read_norm(weights, norm, config, config.hidden_size) : Norm{},
-                 .feed_forward_norm = read_norm(weights, name + "output.LayerNorm", config, config.hidden_size),
-                 .query_norm = head_norm("attention.self.query_norm"),
-                 .key_norm = head_norm("attention.self.key_norm"),
-                 .attention_post_norm =
-                     post_norm("attention.output.post_norm", config.block.post_norm || config.block.attention_twice),
-                 .feed_forward_post_norm = post_norm("output.post_norm", config.block.post_norm),
-                 .qkv = read_qkv(weights, name + "attention.self.", config, precision, largest.attention),
-                 .attention_output = read_linear(weights, name + "attention.output.dense", precision),
-                 .up = {},
-                 .down = {}};
+  const char* const norm = "attention.output.LayerNorm";
+  Block block = {
+      .attention_norm = norm_if(norm, config.block.has_attention_norm(layer)),
+      .feed_forward_norm = norm_if(config.block.shared_norm ? norm : "output.LayerNorm", config.block.input_norm),
+      .query_norm = head_norm("attention.self.query_norm"),
+      .key_norm = head_norm("attention.self.key_norm"),
+      .attention_post_norm =
+          norm_if("attention.output.post_norm", config.block.post_norm || config.block.attention_twice),
+      .feed_forward_post_norm = norm_if("output.post_norm", config.block.post_norm),
+      .qkv = read_qkv(weights, name + "attention.self.", config, precision, largest.attention),
+      .attention_output = read_linear(weights, name + "attention.output.dense", precision),
+      .up = {},
+      .down = {}};
   if (!config.block.has_experts(layer)) {
     block.up = read_up(weights, name, config, precision, largest.feed_forward);
     block.down = read_linear(weights, name + "output.dense", precision);
   }
+  if (config.block.sinks) block.sinks = weights.vector(name + "attention.self.sinks");
   if (!config.add_cross_attention) return block;
   const std::string cross = name + "crossattention.";
   block.cross_norm = read_norm(weights, cross + "output.LayerNorm", config, config.hidden_size);

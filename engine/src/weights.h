@@ -105,6 +105,7 @@ class Weights {
     const io::TensorView* view = nullptr;       // one of them
     const io::GgufTensor* quantised = nullptr;  // of gguf_
     std::shared_ptr<const LowRank> change{};    // of an adapter
+    bool transposed = false;                    // in the file
   };
   const Tensor& at(const std::string& name) const;
   void add(const std::string& name, const io::TensorView& view);

@@ -24,9 +24,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxExtent = int64_t{1} << 24, kMaxForeignLayers = int64_t{1} << 12;
 constexpr io::NumberRange kDropoutRange = {0, 1, io::NumberRange::Ends::kOpenHigh};
-constexpr io::NumberRange kEpsRange = {0, 1, io::NumberRange::Ends::kOpenLow};
 
 // rope_theta counts in GPT-NeoX too where it is inside a dictionary; the report tells what is not read.
 constexpr std::string_view kSharedKeys[] = {"model_type",        "architectures",       "vocab_size",
@@ -48,11 +46,6 @@ constexpr std::string_view kEncoderKeys[] = {"hidden_dropout_prob",
 // Of families with the block of Llama.
 constexpr std::string_view kGroupedKeys[] = {"num_key_value_heads", "head_dim"};
 
-const ModelFamily* find_family(std::string_view ModelFamily::*name, std::string_view value) {
-  const auto found = std::ranges::find(model_families(), value, name);
-  return value.empty() || found == model_families().end() ? nullptr : &*found;
-}
-
 // By the model_type of config.json, whose value may stand for a variant; nullptr: none of them.
 const ModelFamily* family_in(const json& object) {
   const json* const type = given(object, "model_type");
@@ -65,14 +58,6 @@ const ModelFamily* family_in(const json& object) {
   return found != nullptr && found->variant_of.empty() ? found : nullptr;
 }
 
-std::string gguf_architectures() {
-  std::vector<std::string_view> names;
-  for (const ModelFamily& each : model_families()) {
-    if (!each.gguf.empty()) names.push_back(each.gguf);
-  }
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
 bool lists(const ModelFamily& family, std::string_view key) {
   return std::ranges::find(family.keys, key) != family.keys.end();
 }
@@ -83,8 +68,14 @@ bool has_grouped_keys(const ModelFamily& family) {
          (family.heads == Family::kDecoder && family.block.fused_qkv == BlockSpec::Fused::kNone);
 }
 
-// A number that must be there.
-int64_t extent(const Keys& keys, const std::string& name, int64_t most = kMaxExtent) {
+}  // namespace
+
+const ModelFamily* find_family(std::string_view ModelFamily::*name, std::string_view value) {
+  const auto found = std::ranges::find(model_families(), value, name);
+  return value.empty() || found == model_families().end() ? nullptr : &*found;
+}
+
+int64_t extent(const Keys& keys, const std::string& name, int64_t most) {
   const int64_t value = keys.integer({name.c_str()}, 1, most);
   if (value == 0) fail(keys.file(), "{} must be given, got none", name);
   return value;
@@ -114,22 +105,20 @@ ModelConfig config_of(const ModelFamily& family, std::string_view foreign_type) 
   return config;
 }
 
-// The rotation of all layers out of the report, or where config.layers tells them apart, each.
-void read_rotation(const RotaryReport& report, const std::string& path, std::optional<RotaryLayout> layout,
+void read_rotation(const RotaryReport& report, const std::string& path, const ModelFamily& family,
                    ModelConfig& config) {
+  const std::optional<RotaryLayout> layout = family.layout;
   for (const Finding& finding : report.findings) {
     if (finding.severity == Severity::kProblem) config.problems.push_back(path + ": " + finding.text);
   }
-  const RotaryFamily* const row = find_rotary_family(report.model_type);
+  const RotaryFamily* const row = find_rotary_family(family.model_type);
   const size_t most = row == nullptr || row->layers == LayerTypes::kOne ? 1 : 2;
   const bool known =
       !report.rotations.empty() && report.rotations.size() <= most &&
       std::ranges::all_of(report.rotations, [&](const Rotation& each) { return each.spec && (each.layout || layout); });
-  if (!known || !report.unrotated_layers.empty()) {
-    fail(path, "all layers must have one rotation that is known, got {}; roformer doctor shows it",
-         !known ? fmt::format("{} of scaling {}", report.rotations.size(),
-                              report.rotations.empty() ? "none" : report.rotations[0].scaling)
-                : fmt::format("{} layers without rotation", report.unrotated_layers.size()));
+  if (!known) {
+    fail(path, "all layers must have one rotation that is known, got {} of scaling {}; roformer doctor shows it",
+         report.rotations.size(), report.rotations.empty() ? "none" : report.rotations[0].scaling);
   }
   constexpr std::string_view kTypes[] = {"full_attention", "sliding_attention"};  // by LayerSpec::rotation
   for (const LayerSpec& layer : config.layers) {
@@ -146,6 +135,16 @@ void read_rotation(const RotaryReport& report, const std::string& path, std::opt
     config.rotations.back().layout = each.layout ? *each.layout : *layout;
   }
 }
+
+void leave_unrotated(const RotaryReport& report, ModelConfig& config) {
+  if (report.unrotated_layers.empty()) return;
+  config.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  for (const int64_t layer : report.unrotated_layers) {
+    if (layer < config.num_hidden_layers) config.layers[static_cast<size_t>(layer)].rotation = -1;
+  }
+}
+
+namespace {
 
 void add_stop_ids(const json& value, const std::string& where, ModelConfig& config) {
   for (const json& id : value.is_array() ? value : json::array({value})) {
@@ -185,8 +184,8 @@ void read_stop_ids(const json& object, const fs::path& dir, ModelConfig& config)
   if (object.contains("eos_token_id")) add_stop_ids(object["eos_token_id"], (dir / "config.json").string(), config);
 }
 
-// The file, with what the class has for keys that are absent. A default that the other values exclude is left out:
-// nothing is then said of it.
+}  // namespace
+
 json with_defaults(json object, const ModelFamily& family, const std::string& where, const fs::path& dir) {
   for (const auto& [theirs, ours] : family.renamed_keys) {
     const auto found = object.find(theirs);
@@ -204,6 +203,8 @@ json with_defaults(json object, const ModelFamily& family, const std::string& wh
   }
   return object;
 }
+
+namespace {
 
 void check_unread_keys(const json& object, const std::string& path, const ModelFamily& family,
                        const ModelConfig& config) {
@@ -281,10 +282,8 @@ std::optional<std::string> gguf_path(const std::string& path) {
   if (io::has_file(fs::path(path) / "config.json")) return std::nullopt;
   const std::vector<fs::path> found = gguf_files(path);
   if (found.size() > 1) {
-    const bool parts = std::ranges::all_of(
-        found, [](const fs::path& file) { return file.string().find("-of-0") != std::string::npos; });
-    fail("model", "a directory without config.json must hold one .gguf file, got {} in {}{}", found.size(), path,
-         parts ? "; llama.cpp's `llama-gguf-split --merge` joins the parts of a model" : "");
+    fail("model", "a directory without config.json must hold one .gguf file or the parts of one, got {} in {}",
+         found.size(), path);
   }
   return found.empty() ? std::nullopt : std::optional(found[0].string());
 }
@@ -373,7 +372,10 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   config.foreign_config.text = file.dump();
   if (family.rotates) {
     const RotaryReport report = report_of_object(object, where);
-    read_rotation(report, where, family.layout, config);
+    read_rotation(report, where, family, config);
+    if (!report.unrotated_layers.empty())
+      fail(where, "all layers of a {} must rotate, got {} that do not", family.model_type,
+           report.unrotated_layers.size());
     const json options = {{"layout", name(config.rotations[0].layout)},
                           {"rope_parameters", io::parse_json(report.rotations[0].parameters, "rope_parameters")}};
     config.position_encodings = {{.type = "rope", .options = options.dump()}};
@@ -398,11 +400,16 @@ ModelConfig read_decoder_config(const std::string& model_dir) {
   const json object = with_defaults(file, *family, path, model_dir);
   const Keys keys(object, path, "");
   ModelConfig config = read_keys(keys, *family);
-  const RotaryReport report = rotary_report(model_dir);
-  read_rotation(report, path, std::nullopt, config);
-  read_windows(object, keys, *family, config);
-  if (report.length == 0 && config.rotations[0].spec.changes_with_length())
-    fail(path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
+  if (family->rotates) {
+    const RotaryReport report = rotary_report(model_dir);
+    read_rotation(report, path, *family, config);
+    read_windows(object, keys, *family, config);
+    leave_unrotated(report, config);
+    if (report.length == 0 && config.rotations[0].spec.changes_with_length())
+      fail(path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
+  } else {
+    read_positions(keys, config);
+  }
   check_unread_keys(file, path, *family, config);
   read_decoder_head(keys, config);
   read_stop_ids(object, model_dir, config);
@@ -413,57 +420,6 @@ ModelConfig load_any_config(const std::string& path) {
   const std::optional<std::string> gguf = gguf_path(path);
   if (gguf) return read_decoder_config(*gguf, io::GgufFile(*gguf));
   return is_foreign_decoder(path) ? read_decoder_config(path) : load_config(path);
-}
-
-ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& file) {
-  file.check_whole();
-  const Keys keys(file.metadata(), path, "");
-  const std::string type = keys.text("general.architecture");
-  const ModelFamily* family = find_family(&ModelFamily::gguf, type);
-  if (family == nullptr) {
-    fail(path, "general.architecture must be {}, whose blocks this program has, got {}", gguf_architectures(),
-         type.empty() ? "none" : io::printable(type));
-  }
-  const auto key = [&](const char* name) { return fmt::format("{}.{}", type, name); };
-  if (const int64_t experts = keys.integer({key("expert_count").c_str()}, 0, kMaxExtent); experts > 0)
-    fail(path, "the model must have no experts, got {} {}", key("expert_count"), experts);
-  if (!keys.boolean(key("attention.causal").c_str(), true))
-    fail(path, "{} must be true for a decoder, got false", key("attention.causal"));
-  const RotaryReport report = report_of_gguf(file, path);
-  const io::GgufTensor* const embedding = file.find("token_embd.weight");
-  if (embedding == nullptr || embedding->shape.size() != 2) {
-    fail(path, "the file must have a matrix token_embd.weight, got {}",
-         embedding == nullptr ? "none" : "another shape");
-  }
-  ModelConfig config = config_of(*family, type);
-  BlockSpec& block = config.block;
-  config.vocab_size = static_cast<int64_t>(std::min<uint64_t>(embedding->shape[1], kMaxExtent));
-  config.hidden_size = config.embedding_size = extent(keys, key("embedding_length"));
-  config.num_hidden_layers = extent(keys, key("block_count"), kMaxForeignLayers);
-  config.intermediate_size = extent(keys, key("feed_forward_length"));
-  config.num_attention_heads = report.heads;
-  config.num_key_value_heads = report.kv_heads;
-  if (report.heads == 0) fail(path, "{} must be one number for all layers, got none", key("attention.head_count"));
-  check_heads(config, path);
-  const bool rms = block.norm == NormKind::kRms;
-  config.layer_norm_eps = keys.number(
-      key(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon").c_str(), 1e-5, kEpsRange);
-  config.tie_word_embeddings = file.find("output.weight") == nullptr;
-  if (block.parallel) block.parallel = keys.boolean(key("use_parallel_residual").c_str(), true);
-  const bool fused = block.fused_qkv != BlockSpec::Fused::kNone;
-  if (fused) block.fused_qkv = BlockSpec::Fused::kParts;
-  block.qkv_bias = file.find(fused ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias") != nullptr;
-  block.output_bias = file.find("blk.0.attn_output.bias") != nullptr;
-  block.mlp_bias = file.find("blk.0.ffn_down.bias") != nullptr;
-  read_rotation(report, path, std::nullopt, config);
-  for (const int32_t id : io::gguf_end_tokens(file)) {
-    if (id >= config.vocab_size) {
-      fail(path, "a token that ends texts must have one of the {} rows of token_embd.weight, got token {}",
-           config.vocab_size, id);
-    }
-    config.stop_ids.push_back(id);
-  }
-  return config;
 }
 
 void check_has_module(const ModelConfig& config) {

@@ -15,22 +15,29 @@ namespace rf {
 
 namespace {
 
-// Where `name` is `pattern` with a number for {}: that number, or "" for a pattern without {}.
-std::optional<std::string_view> layer_in(std::string_view pattern, std::string_view name) {
-  const size_t at = pattern.find("{}");
-  if (at == std::string_view::npos) return name == pattern ? std::optional<std::string_view>("") : std::nullopt;
-  const std::string_view before = pattern.substr(0, at), after = pattern.substr(at + 2);
-  if (name.size() <= before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after))
-    return std::nullopt;
-  const std::string_view layer = name.substr(before.size(), name.size() - before.size() - after.size());
-  const bool number = std::ranges::all_of(layer, [](char c) { return c >= '0' && c <= '9'; });
-  return number ? std::optional(layer) : std::nullopt;
+using Numbers = std::vector<std::string_view>;
+
+// Where `name` is `pattern` with a number for each {}: those numbers.
+std::optional<Numbers> numbers_in(std::string_view pattern, std::string_view name) {
+  Numbers numbers;
+  for (size_t at = pattern.find("{}"); at != std::string_view::npos; at = pattern.find("{}")) {
+    if (!name.starts_with(pattern.substr(0, at))) return std::nullopt;
+    name.remove_prefix(at);
+    pattern.remove_prefix(at + 2);
+    const size_t end = std::min(name.find_first_not_of("0123456789"), name.size());
+    if (end == 0) return std::nullopt;
+    numbers.push_back(name.substr(0, end));
+    name.remove_prefix(end);
+  }
+  return name == pattern ? std::optional(numbers) : std::nullopt;
 }
 
-std::string with_layer(std::string_view pattern, std::string_view layer) {
-  const size_t at = pattern.find("{}");
-  if (at == std::string_view::npos) return std::string(pattern);
-  return fmt::format("{}{}{}", pattern.substr(0, at), layer, pattern.substr(at + 2));
+std::string with_numbers(std::string_view pattern, const Numbers& numbers) {
+  std::string name(pattern);
+  for (const std::string_view number : numbers) {
+    if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, number);
+  }
+  return name;
 }
 
 bool is_of_encoder(std::string_view name) {
@@ -55,8 +62,9 @@ std::string renamed(std::span<const ModuleName> rows, std::string_view ModuleNam
   if (dot == std::string_view::npos) return "";
   const std::string_view module = name.substr(0, dot), part = name.substr(dot);
   for (const ModuleName& row : rows) {
-    const std::optional<std::string_view> layer = layer_in(row.*from, module);
-    if (layer && !(row.*to).empty() && fits(row.module)) return with_layer(row.*to, *layer).append(part);
+    if ((row.*to).empty() || !fits(row.module)) continue;
+    if (const auto numbers = numbers_in(row.*from, module)) return with_numbers(row.*to, *numbers).append(part);
+    if (const auto numbers = numbers_in(row.*from, name)) return with_numbers(row.*to, *numbers);
   }
   return "";
 }

@@ -36,11 +36,15 @@ constexpr std::string_view kHeadModules[] = {"cls.",
                                              "decoder.",
                                              "linear."};  // the projection of ColBERT
 // Tensors that programs store but are not weights: indices, and tables of computed encodings.
-constexpr std::string_view kIgnoredEnds[] = {
-    "embeddings.position_ids",        "embeddings.token_type_ids",
-    "encoder.embed_positions.weight", "self.relative_positions_encoding.positions_encoding",
-    ".rotary_emb.inv_freq",           ".attention.bias",
-    ".attention.masked_bias"};
+constexpr std::string_view kIgnoredEnds[] = {"embeddings.position_ids",
+                                             "embeddings.token_type_ids",
+                                             "encoder.embed_positions.weight",
+                                             "self.relative_positions_encoding.positions_encoding",
+                                             ".rotary_emb.inv_freq",
+                                             ".attention.bias",
+                                             ".attention.masked_bias",
+                                             ".attn.bias",
+                                             ".attn.masked_bias"};
 
 template <size_t N>
 bool starts_with_any(std::string_view name, const std::string_view (&modules)[N]) {
@@ -116,7 +120,8 @@ class Matcher {
     if (!seen_.insert(name).second)
       fail("weights", "tensor names must be unique, got {} twice", io::printable(tensor.name));
     if (const auto found = by_name_.find(name); found != by_name_.end()) {
-      check_shape(tensor, found->second->shape);
+      const std::vector<int64_t>& shape = found->second->shape;
+      check_shape(tensor, found->second->transposed ? std::vector(shape.rbegin(), shape.rend()) : shape);
       match_.names.emplace(name, tensor.name);
     } else if (is_tied_copy(name)) {
       check_shape(tensor, by_name_.at(tied_source(config_, name))->shape);

@@ -26,6 +26,7 @@ class Builder {
   }
   void linear(const std::string& name, int64_t out, int64_t in, bool bias = true) {
     add(name + ".weight", {out, in}, WeightRole::kMatrix);
+    specs_.back().transposed = block_.transposed && name.find("encoder.layer.") != std::string::npos;
     if (bias) add(name + ".bias", {out}, WeightRole::kBias);
   }
   void norm(const std::string& name, int64_t size) {
@@ -39,7 +40,7 @@ class Builder {
   std::vector<WeightSpec> specs_;
 };
 
-void add_attention(Builder& to, const std::string& name, const ModelConfig& c, bool has_norm = true) {
+void add_attention(Builder& to, const std::string& name, const ModelConfig& c, bool has_norm) {
   const BlockSpec& block = c.block;
   const int64_t queries = c.query_width(), keys = c.key_width();
   if (block.fused_qkv != BlockSpec::Fused::kNone) {
@@ -61,16 +62,47 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c, b
     to.add(name + ".self.query_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
     to.add(name + ".self.key_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
   }
+  if (block.sinks) to.add(name + ".self.sinks", {c.num_attention_heads}, WeightRole::kBias);
   to.linear(name + ".output.dense", c.hidden_size, queries, block.output_bias);
   if (has_norm) to.norm(name + ".output.LayerNorm", c.hidden_size);
   if (block.post_norm || block.attention_twice) to.norm(name + ".output.post_norm", c.hidden_size);
 }
 
 void add_experts(Builder& to, const std::string& layer, const ModelConfig& c) {
-  const std::vector<int64_t> shape = {c.block.experts * c.intermediate_size, c.hidden_size};
-  to.linear(layer + "intermediate.router", c.block.experts, c.hidden_size, false);
-  for (const char* name : {"w1", "w2"}) to.add(layer + "intermediate.experts." + name, shape, WeightRole::kMatrix);
-  to.add(layer + "output.experts.bias", {c.hidden_size}, WeightRole::kBias);
+  const int64_t count = c.block.experts, inner = c.block.expert_width > 0 ? c.block.expert_width : c.intermediate_size;
+  const int64_t width = c.hidden_size;
+  const std::string experts = layer + "intermediate.experts.";
+  const auto matrix = [&](const std::string& name, std::vector<int64_t> shape) {
+    to.add(name, std::move(shape), WeightRole::kMatrix);
+  };
+  const auto stacked = [&](const std::string& name, int64_t out, int64_t in) {
+    matrix(experts + name + ".weight", {count, out, in});
+    if (c.block.expert_bias) to.add(experts + name + ".bias", {count, out}, WeightRole::kBias);
+  };
+  to.linear(layer + "intermediate.router", count, width, c.block.expert_bias);
+  switch (c.block.expert_files) {
+    case BlockSpec::ExpertFiles::kEach:
+      for (int64_t e = 0; e < count; ++e) {
+        to.linear(fmt::format("{}{}.gate", experts, e), inner, width, false);
+        to.linear(fmt::format("{}{}.up", experts, e), inner, width, false);
+        to.linear(fmt::format("{}{}.down", experts, e), width, inner, false);
+      }
+      return;
+    case BlockSpec::ExpertFiles::kStacked:
+      stacked("gate", inner, width);
+      stacked("up", inner, width);
+      stacked("down", width, inner);
+      return;
+    case BlockSpec::ExpertFiles::kInterleaved:
+      matrix(experts + "gate_up_proj", {count, width, 2 * inner});
+      to.add(experts + "gate_up_proj_bias", {count, 2 * inner}, WeightRole::kBias);
+      matrix(experts + "down_proj", {count, inner, width});
+      to.add(experts + "down_proj_bias", {count, width}, WeightRole::kBias);
+      return;
+    case BlockSpec::ExpertFiles::kRows: break;
+  }
+  for (const char* name : {"w1", "w2"}) matrix(experts + name, {count * inner, width});
+  to.add(layer + "output.experts.bias", {width}, WeightRole::kBias);
 }
 
 void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& c, bool has_experts) {
@@ -84,7 +116,7 @@ void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& 
     to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size, up_bias);
   }
   if (!has_experts) to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
-  to.norm(layer + "output.LayerNorm", c.hidden_size);
+  if (c.block.input_norm && !c.block.shared_norm) to.norm(layer + "output.LayerNorm", c.hidden_size);
   if (c.block.post_norm) to.norm(layer + "output.post_norm", c.hidden_size);
 }
 
@@ -114,11 +146,11 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   const bool projects = positions.relative == Relative::kDisentangled && !positions.shared_projections;
   for (int64_t l = 0; l < (c.block.shared ? 1 : c.num_hidden_layers); ++l) {
     const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l), self = layer + "attention.self.";
-    add_attention(to, layer + "attention", c, l > 0 || c.block.first_attention_norm);
+    add_attention(to, layer + "attention", c, c.block.has_attention_norm(l));
     if (projects && positions.content_to_position)
       to.linear(self + "pos_key_proj", c.hidden_size, c.hidden_size, c.block.qkv_bias);
     if (projects && positions.position_to_content) to.linear(self + "pos_query_proj", c.hidden_size, c.hidden_size);
-    if (c.add_cross_attention) add_attention(to, layer + "crossattention", c);
+    if (c.add_cross_attention) add_attention(to, layer + "crossattention", c, true);
     add_feed_forward(to, layer, c, c.block.has_experts(l));
   }
   if (c.final_norm) to.norm(prefix + "encoder.final_norm", c.hidden_size);

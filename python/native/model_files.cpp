@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -47,9 +48,10 @@ json described(const RotarySettings& settings) {
 // not know would be left out of a graph. Names of weights tell which matrices are joined and which biases there are.
 json described_blocks(const ModelConfig& config) {
   const auto& [norm, norm_weight, norm_bias, pre_norm, parallel, gated, query_key_norm, whole_query_key_norm,
-               norm_plus_one, post_norm, attention_twice, first_attention_norm, attention_scale, qkv_bias, output_bias,
-               mlp_bias, up_bias, query_value_bias, fused_qkv, fused_gate, shared, experts, experts_per_token,
-               expert_interval] = config.block;
+               norm_plus_one, post_norm, attention_twice, first_attention_norm, input_norm, shared_norm, residual_scale,
+               attention_scale, score_cap, qkv_bias, output_bias, mlp_bias, up_bias, query_value_bias, fused_qkv,
+               fused_gate, transposed, shared, experts, experts_per_token, expert_interval, expert_offset, expert_width,
+               expert_shares_one, expert_bias, expert_files, expert_limit, expert_slope, sinks] = config.block;
   json layers = json::array();
   for (const auto& [window, rotation] : config.layers) layers.push_back({{"window", window}, {"rotation", rotation}});
   return {{"rms_norm", norm == NormKind::kRms},
@@ -63,7 +65,17 @@ json described_blocks(const ModelConfig& config) {
           {"shared", shared},
           {"whole_query_key_norm", whole_query_key_norm},
           {"attention_twice", attention_twice},
+          {"norms_of_results_alone", !input_norm},
+          {"shared_norm", shared_norm},
+          {"residual_scale", residual_scale != 1},
+          {"score_cap", score_cap > 0},
+          {"transposed_matrices", transposed},
+          {"joined_groups", fused_qkv != BlockSpec::Fused::kNone && config.key_heads() != config.num_attention_heads},
+          {"scaled_logits", config.heads.logit_scale != 1 || config.heads.logit_cap > 0},
+          {"layers_without_rotation",
+           std::ranges::any_of(config.layers, [](const LayerSpec& each) { return each.rotation < 0; })},
           {"experts", experts > 0},
+          {"sinks", sinks},
           {"adapters", config.adapters.has_value()},
           {"embedding_norm", config.embedding_norm},
           {"final_norm", config.final_norm},

@@ -141,8 +141,10 @@ class Connection {
     std::optional<Reply> early;
     if (const auto error = co_await receive(parser, held, early)) {
       std::optional<Reply> reply = refusal_of(error, service_);
-      if (reply) co_await send(std::move(*reply), parser.get(), false);
       lingers_ = reply.has_value();
+      if (!reply) co_return false;
+      note(parser.get(), static_cast<int>(reply->status), 0, 0);
+      co_await send(std::move(*reply), parser.get(), false);
       co_return false;
     }
     const bool is_whole = parser.is_done();

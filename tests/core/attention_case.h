@@ -33,6 +33,7 @@ struct AttentionShape {
   int64_t window_left = -1, window_right = -1;  // -1: no limit
   std::vector<int64_t> prefix = {};             // of each entry, or none
   double dropout = 0;
+  double score_cap = 0;                                 // > 0: forward alone
   std::vector<int64_t> query_ends = {}, key_ends = {};  // cu_seqlens of packed sequences; positions restart in each
 
   std::string text() const;

@@ -66,6 +66,7 @@ TEST(AttentionErrors, ArgumentsAndExtents) {
   refused([](rf_attention_args& x) { x.prefix = prefix, x.window = 0, x.window_left = x.window_right = 0; },
           "prefix needs a window that is limited on the right side alone", "no window");
   refused([](rf_attention_args& x) { x.prefix = prefix; }, "prefix needs a window", "a limit on the left");
+  refused([](rf_attention_args& x) { x.score_cap = -1; }, "score_cap must be finite and >= 0", "-1");
   refused([](rf_attention_args& x) { x.window = 4; }, "window must be 0, RF_WINDOW_LEFT", "4");
   refused([](rf_attention_args& x) { x.window = RF_WINDOW_RIGHT; },
           "window_left must be 0 unless window limits that side", "2");

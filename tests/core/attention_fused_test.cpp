@@ -83,6 +83,8 @@ TEST_P(AttentionFused, EveryTermAloneEqualsTheLoops) {
   expect([](AttentionShape& s) { s.window_left = s.window_right = 20; });
   expect([](AttentionShape& s) { s.window_right = 0, s.prefix = {71}; });
   expect([](AttentionShape& s) { s.window_right = 3, s.batch = 2, s.prefix = {0, 149}, s.mask = Mask::kPadding; });
+  expect([](AttentionShape& s) { s.score_cap = 0.3, s.query = s.key = true; });
+  expect([](AttentionShape& s) { s.score_cap = 2, s.bias = true, s.window_right = 0, s.mask = Mask::kPadding; });
   expect([](AttentionShape& s) { s.mask = Mask::kPadding; });
   expect([](AttentionShape& s) { s.mask = Mask::kFull; });
 }

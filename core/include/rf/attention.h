@@ -131,6 +131,10 @@ typedef struct rf_attention_args {
    * (Dong et al. 2019, arXiv 1905.03197) and of prefix language models: tokens of the prefix see each other, later
    * tokens see everything before them. NULL: no prefixes. Allowed only with window RF_WINDOW_RIGHT. */
   const int64_t* prefix;
+
+  /* cap > 0: a score becomes cap tanh(score / cap) before the mask (Gemma 2, arXiv 2408.00118); 0: it does not. Not in
+   * the backward. */
+  double score_cap;
 } rf_attention_args;
 #undef RF_ROTATION_MEMBER
 #undef RF_TABLE_MEMBER

@@ -177,6 +177,8 @@ void check_attention(const rf_attention_args& x, CheckedFor use) {
   check_limit(x, RF_WINDOW_LEFT, x.window_left, "window_left");
   check_limit(x, RF_WINDOW_RIGHT, x.window_right, "window_right");
   check_prefix(x);
+  require(std::isfinite(x.score_cap) && x.score_cap >= 0, kWhere, "score_cap must be finite and >= 0, got ",
+          x.score_cap);
 }
 
 void check_attention_out(const rf_attention_args& x) {
@@ -207,6 +209,7 @@ void forward(const rf_attention_args& x) {
 
 void backward(const rf_attention_args& x, const rf_attention_grads& grads) {
   check_attention(x, CheckedFor::kKernels);
+  if (x.score_cap > 0) throw NotImplemented("[attention] score_cap must be 0 in the backward");
   check_attention_grads(x, grads);
   x.dtype == RF_F64 ? ref::attention_backward(x, grads) : attention_fused_backward(x, grads);
 }

@@ -18,6 +18,7 @@
 #include "attention/tile-inl.h"
 #include "common/arena.h"
 #include "common/rows-inl.h"
+#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "rows/kernels.h"
 
@@ -147,7 +148,8 @@ class PositionScores {
         pairs_(arena.take<float>(problem.args.pair_bias.numbers == nullptr ? 0 : kTileFloats)) {}
 
   void compute(const AttentionProblem& problem, int64_t b, int64_t head, const Span& queries, const Span& keys);
-  bool any() const { return has_rows_ || by_key_ != nullptr || has_pairs_; }
+  bool any() const { return has_rows_ || by_key_ != nullptr || has_pairs_ || cap_ > 0; }
+  float cap() const { return cap_; }  // score_cap, as scores times log2(e) need it
   bool has_rows() const { return has_rows_; }
   const float* row(int64_t key) const { return first_ + key * stride_; }
   bool has_key_scores() const { return by_key_ != nullptr; }
@@ -164,10 +166,12 @@ class PositionScores {
   const float* first_ = nullptr;
   int64_t stride_ = 0;
   bool has_rows_ = false, has_pairs_ = false;
+  float cap_ = 0;
 };
 
 inline void PositionScores::compute(const AttentionProblem& problem, int64_t b, int64_t head, const Span& queries,
                                     const Span& keys) {
+  cap_ = static_cast<float>(problem.args.score_cap) * kLog2e;
   by_key_ = head_scores(problem.args.key_score, b, head);
   if (by_key_ != nullptr) by_key_ += keys.first;
   compute_rows(problem, head, queries, keys);
@@ -213,7 +217,7 @@ inline HWY_NOINLINE void PositionScores::compute_rows(const AttentionProblem& pr
   stride_ = kQueryTile;
 }
 
-// Whether scores are raw scores times the scale, with no key left out: exp2 then reads the tile unchanged.
+// Whether scores are raw scores times the scale, uncapped, with no key left out: exp2 then reads the tile unchanged.
 HWY_INLINE bool is_plain(const rf_attention_args& x, const PositionScores& position, const TileMask& mask) {
   return !position.any() && mask.kind() == TileMask::Kind::kAll && x.scale >= 0;
 }
@@ -263,6 +267,11 @@ HWY_INLINE void finish_scores(float* tile, int64_t keys, float factor, const Pos
       for (int l = 0; l < kVectors; ++l) {
         score[l] = hn::MulAdd(hn::LoadU(d, position.pairs(j) + l * kLanes), log2e, score[l]);
       }
+    }
+    if (position.cap() > 0) {
+      const auto cap = hn::Set(d, position.cap());
+      HWY_UNROLL(3)
+      for (int l = 0; l < kVectors; ++l) score[l] = hn::Mul(cap, hn::Tanh(d, hn::Div(score[l], cap)));
     }
     if (some) {
       HWY_UNROLL(3)

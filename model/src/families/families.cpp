@@ -6,8 +6,24 @@
 namespace rf {
 
 ModelFamily eurobert();
-ModelFamily gemma3();
 ModelFamily gpt_neox();
+ModelFamily cohere();
+ModelFamily cohere2();
+ModelFamily exaone4();
+ModelFamily falcon();
+ModelFamily gemma();
+ModelFamily gemma2();
+ModelFamily gpt2();
+ModelFamily gptj();
+ModelFamily granite();
+ModelFamily gpt_oss();
+ModelFamily mixtral();
+ModelFamily qwen3_moe();
+ModelFamily olmo2();
+ModelFamily phi();
+ModelFamily phi3();
+ModelFamily smollm3();
+ModelFamily stablelm();
 ModelFamily gte();
 ModelFamily gte_of_authors();
 ModelFamily gte_of_snowflake();
@@ -20,7 +36,6 @@ ModelFamily modernbert();
 ModelFamily neobert();
 ModelFamily t5();
 ModelFamily ultrabert();
-ModelFamily llama();
 ModelFamily llama_bidirec();
 ModelFamily mistral();
 ModelFamily nomic_bert();
@@ -74,7 +89,24 @@ std::span<const ModelFamily> model_families() {
                                                qwen2(),
                                                qwen3(),
                                                gpt_neox(),
+                                               gemma(),
+                                               gemma2(),
                                                gemma3(),
+                                               phi(),
+                                               phi3(),
+                                               granite(),
+                                               olmo2(),
+                                               smollm3(),
+                                               stablelm(),
+                                               cohere(),
+                                               cohere2(),
+                                               exaone4(),
+                                               falcon(),
+                                               gptj(),
+                                               gpt2(),
+                                               mixtral(),
+                                               qwen3_moe(),
+                                               gpt_oss(),
                                                nomic_bert(),
                                                modernbert(),
                                                gte(),

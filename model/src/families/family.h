@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -12,14 +13,17 @@
 #include <string_view>
 #include <vector>
 
+#include "rf/io/strict_object.h"
 #include "rf/model/config.h"
+#include "rf/model/rotary_report.h"
 
 namespace rf {
 
 class Keys;  // rotary_report/parts.h
 
-// A module of weight_specs(), without the encoder's prefix, and its name in files; {} stands for the layer's number. A
-// module with several rows may have any of the names in a file; the first is written.
+// A module of weight_specs(), or a tensor, without the encoder's prefix, and its name in files; {} stands for the
+// numbers of the layer and the expert. A module with several rows may have any of the names in a file; the first is
+// written.
 struct ModuleName {
   std::string_view module;
   std::string_view in_file;  // of safetensors; modules of the encoder follow the family's prefix
@@ -83,7 +87,24 @@ std::string renamed(
     const std::function<bool(std::string_view module)>& fits = [](std::string_view) { return true; });
 
 std::span<const ModelFamily> model_families();
+const ModelFamily* find_family(std::string_view ModelFamily::*name, std::string_view value);  // nullptr: none
 const ModelFamily& family_of(const ModelConfig& config);  // of a model of another library
+
+// Steps of reading a model, from config.json or from the keys of a GGUF file.
+inline constexpr int64_t kMaxExtent = int64_t{1} << 24, kMaxForeignLayers = int64_t{1} << 12;
+inline constexpr io::NumberRange kEpsRange = {0, 1, io::NumberRange::Ends::kOpenLow};
+// A number that must be there.
+int64_t extent(const Keys& keys, const std::string& name, int64_t most = kMaxExtent);
+void check_heads(const ModelConfig& config, const std::string& path);
+ModelConfig config_of(const ModelFamily& family, std::string_view foreign_type);
+// The file, with what the class has for keys that are absent. A default that the other values exclude is left out:
+// nothing is then said of it.
+nlohmann::json with_defaults(nlohmann::json object, const ModelFamily& family, const std::string& where,
+                             const std::filesystem::path& dir);
+// The rotation of all layers out of the report, or where config.layers tells them apart, each.
+void read_rotation(const RotaryReport& report, const std::string& path, const ModelFamily& family, ModelConfig& config);
+// After read_windows(): the layers that do not rotate.
+void leave_unrotated(const RotaryReport& report, ModelConfig& config);
 
 // Fills config.layers where layers have windows, or rotations that differ. object: with the defaults of the class.
 void read_windows(const nlohmann::json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config);
@@ -99,7 +120,9 @@ inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothin
 // A family of BERT's layers and heads, with trained positions; `modules` have other names in its files.
 ModelFamily like_bert(std::string_view model_type, std::string_view classes, std::string_view prefix,
                       std::span<const ModuleName> modules);
-// Blocks and modules of Llama, which other families share.
+// Families that others are made of, and blocks and modules of Llama.
+ModelFamily llama();
+ModelFamily gemma3();
 BlockSpec llama_block();
 std::span<const ModuleName> llama_modules();
 // Reads attention_bias and mlp_bias, false where they are absent.

@@ -10,13 +10,15 @@ namespace rf {
 
 ModelFamily gemma3() {
   static const std::vector<ModuleName> kModules =
-      joined({{"encoder.layer.{}.attention.output.post_norm", "layers.{}.post_attention_layernorm", ""},
-              {"encoder.layer.{}.output.LayerNorm", "layers.{}.pre_feedforward_layernorm", ""},
-              {"encoder.layer.{}.output.post_norm", "layers.{}.post_feedforward_layernorm", ""}},
+      joined({{"encoder.layer.{}.attention.output.post_norm", "layers.{}.post_attention_layernorm",
+               "blk.{}.post_attention_norm"},
+              {"encoder.layer.{}.output.LayerNorm", "layers.{}.pre_feedforward_layernorm", "blk.{}.ffn_norm"},
+              {"encoder.layer.{}.output.post_norm", "layers.{}.post_feedforward_layernorm", "blk.{}.post_ffw_norm"}},
              llama_modules());
   BlockSpec block = llama_block();
   block.query_key_norm = block.norm_plus_one = block.post_norm = true;
   return {.model_type = "gemma3_text",
+          .gguf = "gemma3",
           .classes = "Gemma3",
           .other_classes = "Gemma3Text",
           .prefix = "model.",

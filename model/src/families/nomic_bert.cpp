@@ -54,8 +54,12 @@ void read_experts(const Keys& keys, ModelConfig& config) {
   if (block.up_bias && !block.mlp_bias) fail(keys.file(), "mlp_fc2_bias must be true where mlp_fc1_bias is, got false");
   if (keys.integer({"ffn_div"}, 1, kMaxExperts) > 1)
     fail(keys.file(), "ffn_div must be absent or 1, got {}", shown(keys.json()["ffn_div"]));
-  block.expert_interval = keys.integer({"moe_every_n_layers"}, 0, kMaxReportedLayers);
-  if (block.expert_interval == 0) return;
+  const int64_t interval = keys.integer({"moe_every_n_layers"}, 0, kMaxReportedLayers);
+  if (interval == 0) return;
+  block.expert_interval = interval;
+  block.expert_offset = 1;  // no layer has the rest 1 by 1
+  block.expert_shares_one = false;
+  block.expert_files = BlockSpec::ExpertFiles::kRows;
   block.experts = keys.integer({"num_experts"}, 1, kMaxExperts);
   block.experts_per_token = keys.integer({"moe_top_k"}, 1, block.experts);
   if (block.experts == 0 || block.experts_per_token == 0)

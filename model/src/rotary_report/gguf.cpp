@@ -53,7 +53,6 @@ class GgufReport {
     report_.version = file_.version();
     report_.tensors = std::ssize(file_.tensors());
     report_.model_type = keys_.text("general.architecture");
-    if (report_.model_type.empty()) file_.check_whole();  // only the first part contains it
     if (report_.model_type.empty()) fail(report_.path, "general.architecture must be given, got none");
     if (is_one_of(kUnrotatedArchitectures, report_.model_type)) {
       fail(report_.path, "the model must rotate queries and keys, got {}, which llama.cpp does not rotate",
@@ -61,10 +60,12 @@ class GgufReport {
     }
     read_sizes();
     add("all", "rope.freq_base", "rope.dimension_count", report_.head_size);
-    if (const json* const local = given(file_.metadata(), key("rope.freq_base_swa")); local != nullptr) {
+    const json* const local = given(file_.metadata(), key("rope.freq_base_swa"));
+    if (local != nullptr || has_local_base()) {
       report_.rotations[0].layers = "full_attention";
       add("sliding_attention", "rope.freq_base_swa", "rope.dimension_count_swa", local_head_size_);
     }
+    if (has_unrotated()) add_unrotated();
   }
 
  private:
@@ -82,6 +83,24 @@ class GgufReport {
     if (!same || !value->front().is_number_integer()) return 0;
     const auto count = value->front().get<int64_t>();
     return count < 0 || count > kMaxHeads ? 0 : count;
+  }
+
+  // Layers with windows have base 10000 and no scaling where the file does not say otherwise.
+  bool has_local_base() const { return report_.model_type == "gemma3" || report_.model_type == "gemma-embedding"; }
+  // llama.cpp does not rotate the layers without a window; where the file does not name those, every fourth.
+  void add_unrotated() {
+    const json* const pattern = given(file_.metadata(), key("attention.sliding_window_pattern"));
+    const bool lists = pattern != nullptr && pattern->is_array();
+    for (int64_t i = 0; i < report_.layers; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const bool slides = lists ? at < pattern->size() && (*pattern)[at] != false && (*pattern)[at] != 0 : i % 4 != 3;
+      if (!slides) report_.unrotated_layers.push_back(i);
+    }
+  }
+  bool has_unrotated() const {
+    const bool has_windows = given(file_.metadata(), key("attention.sliding_window")) != nullptr;
+    return report_.model_type == "smollm3" || report_.model_type == "cohere2" ||
+           (report_.model_type == "exaone4" && has_windows);
   }
 
   void read_sizes() {
@@ -122,7 +141,8 @@ class GgufReport {
     if (given(file_.metadata(), key(base_key)) == nullptr)
       findings_.note("base", "{} is absent, so that llama.cpp takes 10000", key(base_key));
     shape.base = keys_.number(key(base_key).c_str(), RopeSpec().theta, {0, 1e100, io::NumberRange::Ends::kOpenLow});
-    const json dictionary = scaling(shape);
+    const bool unscaled = has_local_base() && !report_.rotations.empty();
+    const json dictionary = unscaled ? json::object() : scaling(shape);
     Rotation rotation = read_rotation(dictionary, report_.model_type + ".rope.scaling", shape, findings_);
     if (dictionary.contains("rope_type")) rotation.scaling = scaling_name_;
     if (!is_computed_) rotation.spec.reset();

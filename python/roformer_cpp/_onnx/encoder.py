@@ -8,6 +8,23 @@ from .graph import Graph
 from .linear_attention import LinearAttention
 from .position import Position
 
+# Mechanisms of layers that the engine computes and graphs do not.
+NOT_IN_GRAPHS = (
+    "whole_query_key_norm",
+    "attention_twice",
+    "norms_of_results_alone",
+    "shared_norm",
+    "residual_scale",
+    "score_cap",
+    "transposed_matrices",
+    "joined_groups",
+    "scaled_logits",
+    "layers_without_rotation",
+    "experts",
+    "sinks",
+    "adapters",
+)
+
 
 class Encoder:
     def __init__(self, graph: Graph, files: ModelFiles, position: Position, *, choices: bool = False):
@@ -20,7 +37,7 @@ class Encoder:
         graph, config = self.graph, self.config
         if config.get("prefix_lm"):
             raise ValueError("[export_onnx] prefix_lm must be false, got true")
-        for name in ("whole_query_key_norm", "attention_twice", "experts", "adapters"):
+        for name in NOT_IN_GRAPHS:
             if self.files.blocks[name]:
                 raise ValueError(f"[export_onnx] the model must be without {name}, which has no graph, got one with it")
         shape = ["batch", "choices", "tokens"] if self.choices else ["batch", "tokens"]

@@ -67,7 +67,6 @@ class GgufTokenizer {
   explicit GgufTokenizer(const std::string& path) : path_(path), file_(path) {}
 
   TokenizerParts read() {
-    file_.check_whole();
     const std::string model = text("model");
     const bool is_pieces = model == "llama" || model == "t5";
     if (model != "gpt2" && !is_pieces) {

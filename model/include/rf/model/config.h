@@ -77,20 +77,37 @@ struct BlockSpec {
   bool post_norm = false;             // with pre_norm: another norm of each part's result, before the sum (Gemma 2)
   bool attention_twice = false;       // without pre_norm: x = norm(x + post_norm(x + attention(x))) (JinaBERT for code)
   bool first_attention_norm = true;   // with pre_norm: whether attention of layer 0 has one; ModernBERT's has none
+  bool input_norm = true;             // with pre_norm: whether parts have a norm of their input (OLMo 2: of the result)
+  bool shared_norm = false;           // with parallel: both parts read one norm (GPT-J)
+  double residual_scale = 1;          // of the result of each part, before the sum (Granite)
   double attention_scale = 0;         // of scores; 0: 1 / sqrt(head_dim())
+  double score_cap = 0;               // scores become cap tanh(score / cap) (Gemma 2); 0: none
   bool qkv_bias = true, output_bias = true, mlp_bias = true;
   bool up_bias = true;            // with mlp_bias: gate and up have biases too, not down alone (GTE)
   bool query_value_bias = false;  // biases of queries and of values, two tensors, where qkv_bias is false (DeBERTa)
-  // Queries, keys and values are one matrix in the file: all queries, all keys, all values; or the query, key and value
-  // of a head, head by head.
+  // Queries, keys and values are one matrix in the file: all queries, all keys, all values; or the queries, the key and
+  // the value of a key head, head by head.
   enum class Fused { kNone, kParts, kHeads } fused_qkv = Fused::kNone;
   // Gate and up are one matrix in the file, in this order.
   enum class FusedGate { kNone, kGateUp, kUpGate } fused_gate = FusedGate::kNone;
-  bool shared = false;  // all layers have the weights of the first
-  // A mixture of experts in the layers i with i mod expert_interval = 1: sum_e p_e down_e(act(up_e(x))) + bias over the
-  // `experts_per_token` greatest p = softmax(router(x)) (nomic-embed-text-v2-moe). 0 experts: none.
-  int64_t experts = 0, experts_per_token = 0, expert_interval = 0;
-  bool has_experts(int64_t layer) const { return experts > 0 && layer % expert_interval == 1; }
+  bool transposed = false;  // matrices of layers are [in, out] in the file (GPT-2)
+  bool shared = false;      // all layers have the weights of the first
+  // A mixture of experts in the layers i with i mod expert_interval = expert_offset: sum_e p_e f_e(x) over the
+  // `experts_per_token` greatest p = softmax(router(x)), where f_e is a feed-forward network of `expert_width` columns.
+  // 0 experts: none.
+  int64_t experts = 0, experts_per_token = 0, expert_interval = 1, expert_offset = 0;
+  int64_t expert_width = 0;       // 0: intermediate_size
+  bool expert_shares_one = true;  // the p of a token are divided by their sum
+  bool expert_bias = false;       // of the router and of the matrices of experts
+  // The file has a matrix for each expert; one for all, [experts, out, in]; one for all with gate and up in one of
+  // columns in turn, [experts, in, out] (gpt-oss); or the rows of all experts one below the other, with a bias of their
+  // sum (nomic-embed-text-v2-moe).
+  enum class ExpertFiles { kEach, kStacked, kInterleaved, kRows } expert_files = ExpertFiles::kEach;
+  // > 0: gates are g sigmoid(expert_slope g) of g at most expert_limit, times 1 + up within it on both sides (gpt-oss).
+  double expert_limit = 0, expert_slope = 1.702;
+  bool sinks = false;  // each head's softmax has one more score, a weight, whose value is 0 (gpt-oss)
+  bool has_attention_norm(int64_t layer) const { return input_norm && (layer > 0 || first_attention_norm); }
+  bool has_experts(int64_t layer) const { return experts > 0 && layer % expert_interval == expert_offset; }
   bool operator==(const BlockSpec&) const = default;
 };
 BlockSpec block_of(Family family);
@@ -98,7 +115,7 @@ BlockSpec block_of(Family family);
 // What a layer has of its own.
 struct LayerSpec {
   int64_t window = 0;  // attention reads tokens at a distance of at most `window`, in causal models < `window`; 0: all
-  int rotation = 0;    // of ModelConfig::rotations
+  int rotation = 0;    // of ModelConfig::rotations; -1: none
   bool operator==(const LayerSpec&) const = default;
 };
 
@@ -123,6 +140,8 @@ struct HeadSpec {
   // The bias over the vocabulary: none; cls.predictions.bias, which a tied decoder shares; the decoder's alone.
   enum class VocabularyBias { kNone, kShared, kOfDecoder } vocabulary_bias = VocabularyBias::kShared;
   bool pretraining_predicts = true;  // ..ForPreTraining is a masked language model, besides
+  double logit_scale = 1;            // of logits over the vocabulary
+  double logit_cap = 0;              // they become cap tanh(logit / cap) (Gemma 2); 0: none
   bool operator==(const HeadSpec&) const = default;
 };
 

@@ -33,6 +33,7 @@ struct WeightSpec {
   std::string name;  // as transformers names it in the task model, for example "roformer.embeddings.LayerNorm.weight"
   std::vector<int64_t> shape;
   WeightRole role;
+  bool transposed = false;  // the file has a matrix of the other order
 };
 
 // All tensors that transformers 5, or RoFormerV2's port, writes for this head, in the order of the model's definition;

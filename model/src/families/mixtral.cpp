@@ -1,0 +1,124 @@
+// Mixtures of experts: Mixtral (arXiv 2401.04088), Mistral's blocks; Qwen3-MoE (arXiv 2505.09388), Qwen3's; and gpt-oss
+// (arXiv 2508.10925), whose attention has sinks, biases and windows in every second layer, and whose experts have
+// biases and gates with a limit.
+#include "../rotary_report/parts.h"
+#include "family.h"
+#include "rf/io/error.h"
+
+namespace rf {
+
+namespace {
+
+constexpr int64_t kMaxExperts = 1024;
+
+std::vector<ModuleName> with_experts(std::string_view router, std::string_view gate, std::string_view up,
+                                     std::string_view down) {
+  return joined({{"encoder.layer.{}.intermediate.router", router, "blk.{}.ffn_gate_inp"},
+                 {"encoder.layer.{}.intermediate.experts.gate", "", "blk.{}.ffn_gate_exps"},
+                 {"encoder.layer.{}.intermediate.experts.up", "", "blk.{}.ffn_up_exps"},
+                 {"encoder.layer.{}.intermediate.experts.down", "", "blk.{}.ffn_down_exps"},
+                 {"encoder.layer.{}.intermediate.experts.{}.gate", gate, ""},
+                 {"encoder.layer.{}.intermediate.experts.{}.up", up, ""},
+                 {"encoder.layer.{}.intermediate.experts.{}.down", down, ""}},
+                llama_modules());
+}
+
+void read_expert_counts(const Keys& keys, ModelConfig& config) {
+  BlockSpec& block = config.block;
+  block.experts = keys.integer({"num_local_experts", "num_experts"}, 1, kMaxExperts);
+  block.experts_per_token = keys.integer({"num_experts_per_tok"}, 1, block.experts);
+}
+
+void read_qwen3_moe(const Keys& keys, ModelConfig& config) {
+  BlockSpec& block = config.block;
+  read_expert_counts(keys, config);
+  block.qkv_bias = block.output_bias = keys.boolean("attention_bias", false);
+  block.expert_width = keys.integer({"moe_intermediate_size"}, 1, kMaxExtent);
+  block.expert_shares_one = keys.boolean("norm_topk_prob", false);
+  block.expert_interval = keys.integer({"decoder_sparse_step"}, 1, kMaxForeignLayers);
+  block.expert_offset = block.expert_interval - 1;
+  if (const nlohmann::json* const dense = keys.list("mlp_only_layers"); dense != nullptr && !dense->empty())
+    fail(keys.file(), "mlp_only_layers must be absent or empty, got {}", shown(*dense));
+}
+
+void read_gpt_oss(const Keys& keys, ModelConfig& config) {
+  constexpr io::NumberRange kPositive = {0, 1e6, io::NumberRange::Ends::kOpenLow};
+  read_expert_counts(keys, config);
+  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", true);
+  config.block.expert_limit = keys.number("swiglu_limit", 7, kPositive);
+  config.block.expert_slope = keys.number("swiglu_alpha", 1.702, kPositive);
+}
+
+}  // namespace
+
+ModelFamily mixtral() {
+  static const std::vector<ModuleName> kModules =
+      with_experts("layers.{}.block_sparse_moe.gate", "layers.{}.block_sparse_moe.experts.{}.w1",
+                   "layers.{}.block_sparse_moe.experts.{}.w3", "layers.{}.block_sparse_moe.experts.{}.w2");
+  ModelFamily family = llama();
+  family.model_type = "mixtral";
+  family.gguf = "";
+  family.classes = "Mixtral";
+  family.modules = kModules;
+  family.eps = 1e-5;
+  family.windows = Windows::kAll;
+  family.defaults = R"({"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2,
+                        "eos_token_id": 2})";
+  family.keys = {"num_local_experts", "num_experts", "num_experts_per_tok"};
+  family.read = read_expert_counts;
+  return family;
+}
+
+ModelFamily qwen3_moe() {
+  static const std::vector<ModuleName> kModules =
+      with_experts("layers.{}.mlp.gate", "layers.{}.mlp.experts.{}.gate_proj", "layers.{}.mlp.experts.{}.up_proj",
+                   "layers.{}.mlp.experts.{}.down_proj");
+  ModelFamily family = llama();
+  family.model_type = "qwen3_moe";
+  family.gguf = "qwen3moe";
+  family.classes = "Qwen3Moe";
+  family.modules = kModules;
+  family.block.query_key_norm = true;
+  family.windows = Windows::kAll;
+  family.defaults = R"({"num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8,
+                        "moe_intermediate_size": 768, "decoder_sparse_step": 1})";
+  family.keys = {"attention_bias",      "num_experts",           "num_local_experts",
+                 "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
+                 "decoder_sparse_step", "mlp_only_layers",       "max_window_layers"};
+  // sliding_window counts with use_sliding_window alone.
+  family.rewrite = [](nlohmann::json& object, const std::string&) {
+    const nlohmann::json* const slides = given(object, "use_sliding_window");
+    if (slides == nullptr || *slides != true) object["sliding_window"] = nullptr;
+  };
+  family.read = read_qwen3_moe;
+  return family;
+}
+
+ModelFamily gpt_oss() {
+  static const std::vector<ModuleName> kModules =
+      joined({{"encoder.layer.{}.attention.self.sinks", "layers.{}.self_attn.sinks", "blk.{}.attn_sinks.weight"},
+              {"encoder.layer.{}.output.LayerNorm", "layers.{}.post_attention_layernorm", "blk.{}.post_attention_norm"},
+              {"encoder.layer.{}.intermediate.experts", "layers.{}.mlp.experts", ""}},
+             with_experts("layers.{}.mlp.router", "", "", ""));
+  ModelFamily family = llama();
+  family.model_type = "gpt_oss";
+  family.gguf = "gpt-oss";
+  family.classes = "GptOss";
+  family.modules = kModules;
+  family.block.sinks = family.block.expert_bias = true;
+  family.block.expert_files = BlockSpec::ExpertFiles::kInterleaved;
+  family.eps = 1e-5;
+  family.windows = Windows::kPattern;
+  family.defaults = R"({"num_key_value_heads": 8, "num_local_experts": 128, "num_experts_per_tok": 4,
+                        "sliding_window": 128, "sliding_window_pattern": 2})";
+  family.keys = {"attention_bias",    "num_local_experts", "num_experts",  "num_experts_per_tok",
+                 "experts_per_token", "swiglu_limit",      "swiglu_alpha", "initial_context_length"};
+  family.rewrite = [](nlohmann::json& object, const std::string& where) {
+    const bool rotates = given(object, "rope_parameters") != nullptr || given(object, "rope_scaling") != nullptr;
+    if (!rotates && object.contains("model_type")) fail(where, "rope_parameters must be given in a gpt_oss, got none");
+  };
+  family.read = read_gpt_oss;
+  return family;
+}
+
+}  // namespace rf

@@ -1,0 +1,67 @@
+// OLMo 2 (arXiv 2501.00656) and EXAONE 4 (arXiv 2507.11407): Llama's blocks with a norm of each part's result instead
+// of its input. OLMo 2 norms all queries of a token together, and all keys; EXAONE 4 norms each, and where layers have
+// windows, the others do not rotate.
+#include "../rotary_report/parts.h"
+#include "family.h"
+
+namespace rf {
+
+namespace {
+
+BlockSpec normed_after() {
+  BlockSpec block = llama_block();
+  block.input_norm = false;
+  block.post_norm = true;
+  return block;
+}
+
+std::span<const ModuleName> modules_normed_after() {
+  static const std::vector<ModuleName> kModules =
+      joined({{"encoder.layer.{}.attention.output.post_norm", "layers.{}.post_attention_layernorm",
+               "blk.{}.post_attention_norm"},
+              {"encoder.layer.{}.output.post_norm", "layers.{}.post_feedforward_layernorm", "blk.{}.post_ffw_norm"}},
+             llama_modules());
+  return kModules;
+}
+
+}  // namespace
+
+ModelFamily olmo2() {
+  ModelFamily family = llama();
+  family.model_type = family.gguf = "olmo2";
+  family.classes = "Olmo2";
+  family.modules = modules_normed_after();
+  family.block = normed_after();
+  family.block.whole_query_key_norm = true;
+  family.eps = 1e-5;
+  family.defaults = R"({"eos_token_id": 50279})";
+  family.keys = {"attention_bias"};
+  family.read = [](const Keys& keys, ModelConfig& config) {
+    config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
+  };
+  return family;
+}
+
+ModelFamily exaone4() {
+  ModelFamily family = llama();
+  family.model_type = family.gguf = "exaone4";
+  family.classes = "Exaone4";
+  family.modules = modules_normed_after();
+  family.block = normed_after();
+  family.block.query_key_norm = true;
+  family.eps = 1e-5;
+  family.windows = Windows::kPattern;
+  family.defaults = R"({"num_key_value_heads": 32, "sliding_window": 4096, "sliding_window_pattern": 4,
+                        "eos_token_id": 2})";
+  family.keys = {};
+  // "LLLG" names the layers of a period.
+  family.rewrite = [](nlohmann::json& object, const std::string&) {
+    const nlohmann::json pattern = object.value("sliding_window_pattern", nlohmann::json());
+    if (pattern.is_string()) object["sliding_window_pattern"] = pattern.get<std::string>().size();
+    if (pattern == 0) object["sliding_window_pattern"] = nullptr;
+  };
+  family.read = [](const Keys&, ModelConfig&) {};
+  return family;
+}
+
+}  // namespace rf
