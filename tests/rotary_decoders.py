@@ -174,7 +174,7 @@ def gguf_names(oracle):
     for name in oracle.state_dict():
         file = names.get_name(name, (".weight", ".bias"))
         apart = ".experts." in name or name.endswith("sinks")  # in expert_tensors()
-        if not apart and not (file == "output.weight" and config.tie_word_embeddings):
+        if file is not None and not apart and not (file == "output.weight" and config.tie_word_embeddings):
             yield file, name, *changes.get(file.split(".")[-2], (None, 0))
 
 

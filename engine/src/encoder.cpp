@@ -1,5 +1,4 @@
-// The forward pass of the encoder, also of tokens that extend cached sequences (see the header): attention reads the
-// keys and values of the cache, linear attention its sums.
+// The forward pass of the encoder (see the header).
 #include "encoder.h"
 
 #include <algorithm>
@@ -33,49 +32,6 @@ void check_range(const T* values, int64_t count, int64_t end, const char* name) 
     if (values[i] < 0 || values[i] >= end)
       fail(kEncoderWhere, "{} must be in 0..{}, got {} at token {}", name, end - 1, values[i], i);
   }
-}
-
-// The new tokens, which follow the cached ones.
-EncoderInput new_tokens(const Extension& input, const SequenceCache& cache, Workspace& work) {
-  work.positions.resize(static_cast<size_t>(input.tokens()));
-  for (size_t i = 0; i < input.sequences.size(); ++i) {
-    const auto first = work.positions.begin() + input.offsets[i], end = work.positions.begin() + input.offsets[i + 1];
-    std::iota(first, end, cache.length(input.sequences[i]));
-  }
-  EncoderInput tokens;
-  tokens.sequences = {input.tokens(), std::ssize(input.sequences), input.offsets.data(), work.positions.data()};
-  tokens.ids = input.ids;
-  return tokens;
-}
-
-// A prompt is of type 0, and what a prefix language model adds to it of type 1.
-void set_types(const Extension& input, const SequenceCache& cache, Workspace& work, EncoderInput& tokens) {
-  work.types.resize(static_cast<size_t>(input.tokens()));
-  for (size_t i = 0; i < input.sequences.size(); ++i) {
-    const int32_t type = cache.length(input.sequences[i]) == 0 ? 0 : 1;
-    std::fill(work.types.begin() + input.offsets[i], work.types.begin() + input.offsets[i + 1], type);
-  }
-  tokens.types = work.types.data();
-}
-
-std::span<Workspace::Group> group(const Extension& input, const SequenceCache& cache, Workspace& work) {
-  work.used_groups = 0;
-  for (size_t i = 0; i < input.sequences.size(); ++i) {
-    const int64_t tokens = input.offsets[i + 1] - input.offsets[i], before = cache.length(input.sequences[i]);
-    Workspace::Group* last = work.used_groups == 0 ? nullptr : &work.groups[work.used_groups - 1];
-    if (last != nullptr && last->tokens == tokens && last->keys == before + tokens &&
-        input.sequences[i - 1] + 1 == input.sequences[i]) {
-      ++last->count;
-      continue;
-    }
-    if (work.groups.size() == work.used_groups) work.groups.emplace_back();
-    Workspace::Group& next = work.groups[work.used_groups++];
-    next.first = static_cast<int64_t>(i);
-    next.count = 1;
-    next.tokens = tokens;
-    next.keys = before + tokens;
-  }
-  return std::span(work.groups).first(work.used_groups);
 }
 
 }  // namespace
@@ -418,89 +374,6 @@ std::unique_ptr<SequenceCache> Encoder::make_cache(int64_t sequences, int64_t ca
 void Encoder::check_length(int64_t tokens) const {
   const int64_t ends[] = {0, tokens - 1}, cu_seqlens[] = {0, 2};
   position_->check({.tokens = 2, .count = 1, .cu_seqlens = cu_seqlens, .positions = ends});
-}
-
-void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
-                     Workspace& work, const void* qkv, void* out) const {
-  const int64_t row_bytes = qkv_width() * bytes_of(dtype_), first = input.offsets[group.first];
-  rf_attention_args args = attention_args(layer, static_cast<const char*>(qkv) + first * row_bytes,
-                                          static_cast<char*>(out) + first * out_width() * bytes_of(dtype_));
-  for (int64_t i = 0; i < group.count; ++i) {
-    const int64_t offset = i * group.tokens * row_bytes;
-    cache.store(layer, input.sequences[group.first + i], group.tokens, static_cast<const char*>(args.k) + offset,
-                static_cast<const char*>(args.v) + offset, row_bytes);
-  }
-  const int64_t sequence = input.sequences[group.first];
-  args.batch = group.count;
-  args.queries = group.tokens;
-  args.keys = group.keys;
-  args.q_stride_b = args.q_stride_t * group.tokens;
-  args.out_stride_b = args.out_stride_t * group.tokens;
-  args.k = cache.keys(layer, sequence);
-  args.v = cache.values(layer, sequence);
-  args.k_stride_b = args.v_stride_b = cache.sequence_stride();
-  args.k_stride_h = args.v_stride_h = cache.head_stride();
-  args.k_stride_t = args.v_stride_t = config_.head_dim();
-  const int64_t before = group.keys - group.tokens;
-  args.query_positions = work.counting.data() + before;
-  args.key_positions = work.counting.data();
-  if (config_.prefix_lm && before == 0) {  // a prompt is a prefix, visible to all later tokens
-    work.prefixes.assign(static_cast<size_t>(group.count), group.tokens);
-    args.prefix = work.prefixes.data();
-  }
-  position_->set_terms(layer, group.rows, args);
-  // Queries are the last of the keys.
-  args.query = rotation_from(args.query, before);
-  run_attention(layer, args, work);
-}
-
-void* Encoder::extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache,
-                           Workspace& work) const {
-  const std::span<Workspace::Group> groups = group(input, cache, work);
-  for (Workspace::Group& each : groups) {
-    const auto known = std::ssize(work.counting);
-    if (known < each.keys) {
-      work.counting.resize(static_cast<size_t>(each.keys));
-      std::iota(work.counting.begin() + known, work.counting.end(), known);
-    }
-    const int64_t cu_seqlens[] = {0, each.keys};
-    position_->prepare({each.keys, 1, cu_seqlens, work.counting.data()}, each.rows);
-  }
-  const auto attend_groups = [&](int64_t layer, const void* qkv, void* out) {
-    for (const Workspace::Group& each : groups) attend(layer, input, each, cache, work, qkv, out);
-  };
-  return forward(tokens, work, std::cref(attend_groups));
-}
-
-void* Encoder::extend_sums(const Extension& input, const EncoderInput& tokens, LinearStates& states,
-                           Workspace& work) const {
-  for (const int64_t sequence : input.sequences) {
-    if (states.length(sequence) == 0) states.clear(sequence);
-  }
-  position_->prepare(tokens.sequences, work.rows);
-  const GrowingSequences growing{states, input.sequences};
-  const auto attend_sums = [&](int64_t layer, const void* qkv, void* out) {
-    (*linear_)(layer, packed_args(layer, tokens, work.rows, qkv, out), work.features, &growing);
-  };
-  try {
-    return forward(tokens, work, std::cref(attend_sums));
-  } catch (...) {
-    for (const int64_t sequence : input.sequences) states.truncate(sequence, 0);
-    throw;
-  }
-}
-
-void* Encoder::extend(const Extension& input, SequenceCache& cache, Workspace& work) const {
-  EncoderInput tokens = new_tokens(input, cache, work);
-  tokens.cross = input.cross;
-  if (config_.prefix_lm) set_types(input, cache, work, tokens);
-  auto* const shared = dynamic_cast<SharedRows*>(&cache);
-  void* hidden = linear_             ? extend_sums(input, tokens, static_cast<LinearStates&>(cache), work)
-                 : shared != nullptr ? extend_shared(input, tokens, *shared, work)
-                                     : extend_rows(input, tokens, static_cast<KeyValueCache&>(cache), work);
-  for (size_t i = 0; i < input.sequences.size(); ++i)
-    cache.append(input.sequences[i], {input.ids + input.offsets[i], input.ids + input.offsets[i + 1]});
-  return hidden;
 }
 
 InterruptScope::InterruptScope(std::function<void()> check) : check_(std::move(check)), before_(check_of_thread) {

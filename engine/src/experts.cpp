@@ -9,6 +9,8 @@
 #include <memory>
 
 #include "parallel_for.h"
+#include "rf/io/error.h"
+#include "rf/model/weights.h"
 
 namespace rf::engine {
 
@@ -46,6 +48,29 @@ class Stacks {
     return {all->get() + expert * size, all->get() + (expert + 1) * size};
   }
 
+  // The same of blocks of MXFP4: pairs of numbers of 4 bits, the low one first, and an exponent for each block.
+  std::vector<float> blocks(const std::string& name, int64_t expert) const {
+    constexpr float kValues[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+    constexpr int64_t kBias = 127, kBytes = kMxfp4Block / 2;
+    const std::span<const std::byte> pairs = weights_.bytes(prefix_ + name + "_blocks"),
+                                     scales = weights_.bytes(prefix_ + name + "_scales");
+    const int64_t count = std::ssize(scales) / experts_;
+    std::vector<float> values(static_cast<size_t>(count * kMxfp4Block));
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t block = expert * count + i;
+      const int exponent = std::to_integer<int>(scales[block]) - kBias;
+      for (int64_t j = 0; j < kBytes; ++j) {
+        const auto pair = std::to_integer<unsigned>(pairs[block * kBytes + j]);
+        float* const to = values.data() + i * kMxfp4Block + 2 * j;
+        to[0] = std::ldexp(kValues[pair & 15], exponent);
+        to[1] = std::ldexp(kValues[pair >> 4], exponent);
+      }
+    }
+    if (!std::ranges::all_of(values, [](float each) { return std::isfinite(each); }))
+      fail("load_model", "weights must be finite in float32, got scales up to 2^128 in {}{}_scales", prefix_, name);
+    return values;
+  }
+
  private:
   const Weights& weights_;
   std::string prefix_;
@@ -58,13 +83,21 @@ std::vector<float> joined_parts(std::vector<float> first, const std::vector<floa
   return first;
 }
 
-// [columns, rows] to [rows, columns], where `step` > 1 rows of the first kind before those of the next: row r of the
-// result is row r / (rows / step) + r % (rows / step) * step.
-std::vector<float> turned(const std::vector<float>& from, int64_t rows, int64_t step = 1) {
-  const int64_t columns = std::ssize(from) / rows, of_kind = rows / step;
+// Rows of gates and of the other half in turn to both halves.
+std::vector<float> halves(const std::vector<float>& from, int64_t rows) {
+  const int64_t width = std::ssize(from) / rows;
+  std::vector<float> to(from.size());
+  for (int64_t r = 0; r < rows; ++r)
+    std::copy_n(from.data() + (r % (rows / 2) * 2 + r / (rows / 2)) * width, width, to.data() + r * width);
+  return to;
+}
+
+// [columns, rows] to [rows, columns].
+std::vector<float> turned(const std::vector<float>& from, int64_t rows) {
+  const int64_t columns = std::ssize(from) / rows;
   std::vector<float> to(from.size());
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) to[r * columns + c] = from[c * rows + r / of_kind + r % of_kind * step];
+    for (int64_t c = 0; c < columns; ++c) to[r * columns + c] = from[c * rows + r];
   }
   return to;
 }
@@ -107,11 +140,14 @@ Experts::Experts(const Weights& weights, const std::string& layer, const ModelCo
         down_bias = part("down.bias");
         break;
       case Files::kInterleaved:
-        up = turned(part("gate_up_proj"), 2 * inner_, 2);
-        up_bias = turned(part("gate_up_proj_bias"), 2 * inner_, 2);
-        down = turned(part("down_proj"), width_);
+      case Files::kBlocks: {
+        const bool packed = block_.expert_files == Files::kBlocks;
+        up = halves(packed ? stacks.blocks("gate_up_proj", e) : turned(part("gate_up_proj"), 2 * inner_), 2 * inner_);
+        up_bias = halves(part("gate_up_proj_bias"), 2 * inner_);
+        down = packed ? stacks.blocks("down_proj", e) : turned(part("down_proj"), width_);
         down_bias = part("down_proj_bias");
         break;
+      }
       case Files::kRows:
         up = part("w1");
         down = turned(part("w2"), width_);

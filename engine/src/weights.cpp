@@ -252,6 +252,13 @@ std::vector<float> Weights::vector(const std::string& name) const {
   return values;
 }
 
+std::span<const std::byte> Weights::bytes(const std::string& name) const {
+  const io::TensorView& view = *at(name).view;
+  if (view.dtype != io::DType::kU8)
+    fail(kWeightsWhere, "{} must be U8, got {}", view.name, io::safetensors_name(view.dtype));
+  return view.data;
+}
+
 MappedRows Weights::mapped_rows(const std::string& name) const {
   const Tensor& tensor = at(name);
   TensorFloats(files_, *tensor.view);  // for its check

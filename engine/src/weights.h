@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,8 @@ class Weights {
   TensorFloats floats(const std::string& name) const;
   void read(const std::string& name, float* to) const;
   std::vector<float> vector(const std::string& name) const;
+  // The bytes of a tensor of a directory, one for each element. Throws Error for other elements.
+  std::span<const std::byte> bytes(const std::string& name) const;
   // The rows of a matrix, checked.
   ReadRow rows(const std::string& name) const;
   MappedRows mapped_rows(const std::string& name) const;  // of a directory

@@ -310,7 +310,8 @@ namespace {
 // What the keys of `object`, which has the defaults of its class, say besides the rotation.
 ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
   const json& object = keys.json();
-  if (const json* quantized = given(object, "quantization_config"); quantized != nullptr)
+  const json* const quantized = given(object, "quantization_config");
+  if (quantized != nullptr && !lists(family, "quantization_config"))
     fail(keys.file(), "weights must not be quantised (quantization_config), got {}", shown(*quantized));
   ModelConfig config = config_of(family, family.model_type);
   config.vocab_size = extent(keys, "vocab_size");

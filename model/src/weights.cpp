@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <tuple>
 #include <utility>
 
 #include "names.h"
@@ -98,6 +99,13 @@ void add_experts(Builder& to, const std::string& layer, const ModelConfig& c) {
       to.add(experts + "gate_up_proj_bias", {count, 2 * inner}, WeightRole::kBias);
       matrix(experts + "down_proj", {count, inner, width});
       to.add(experts + "down_proj_bias", {count, width}, WeightRole::kBias);
+      return;
+    case BlockSpec::ExpertFiles::kBlocks:
+      for (const auto& [name, out, in] : {std::tuple("gate_up_proj", 2 * inner, width), {"down_proj", width, inner}}) {
+        matrix(fmt::format("{}{}_blocks", experts, name), {count, out, in / kMxfp4Block, kMxfp4Block / 2});
+        matrix(fmt::format("{}{}_scales", experts, name), {count, out, in / kMxfp4Block});
+        to.add(fmt::format("{}{}_bias", experts, name), {count, out}, WeightRole::kBias);
+      }
       return;
     case BlockSpec::ExpertFiles::kRows: break;
   }

@@ -1,7 +1,7 @@
 """Attention over terms; core/terms/rf/attention_terms.h has the equation, nn/include/rf/nn/attention.h its C++."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import NoneType
 from typing import Literal
@@ -125,16 +125,8 @@ def attention(
     check_cu_seqlens("attention", cu_seqlens, cu_seqlens_k)
     tensors["mask"] = _mask(mask)
     tensors["cu_seqlens_k"] = cu_seqlens if cu_seqlens_k is None else cu_seqlens_k
-    tensors["seed"] = seed = _seed(dropout)
-    is_whole = torch.compiler.is_compiling() and (isinstance(terms, DeferredTerms) or seed is not None)
-    if is_whole:
-        q, k, v = lowered(q, k, v)
-    reals = [dropout, math.nan if is_whole and scale is None else scale]
-    call = Call([kernel], {"q": q, "k": k, "v": v} | tensors, [left, right], reals)
-    if is_whole:
-        out = _operator(*call.with_part(terms_call(terms)).flat())[0]
-    else:
-        out = _attend(Terms() if terms is None else terms, call)
+    tensors["seed"] = _seed(dropout)
+    out = attend((q, k, v), terms, tensors, (left, right), kernel, dropout, scale)
     return out.transpose(1, 2) if heads_first else out
 
 
@@ -143,6 +135,8 @@ def weights(q: Tensor, k: Tensor, terms: Terms | None, *, dropout: float = 0.0, 
     if dropout or torch.compiler.is_compiling():
         got = f"a dropout of {dropout}" if dropout else "torch.compile"
         raise ValueError(f"[attention] return_weights must be without dropout and outside of compiled code, got {got}")
+    if isinstance(terms, DeferredTerms):
+        terms = terms.made()
     if terms is not None:
         origin = terms._origin
         terms = replace(terms, value=None, value_table=None)
@@ -151,11 +145,37 @@ def weights(q: Tensor, k: Tensor, terms: Terms | None, *, dropout: float = 0.0, 
     return attention(q, k, units, terms, kernel="explicit", **options).transpose(1, 2)
 
 
+def attend(
+    qkv: Sequence[Tensor],
+    terms: Terms | DeferredTerms | None,
+    tensors: dict[str, Tensor | None],
+    sides: tuple[int, int],
+    kernel: str = "auto",
+    dropout: float = 0.0,
+    scale: float | None = None,
+    stream: int = 0,
+) -> Tensor:
+    """``attention`` of checked arguments, tokens first.
+
+    Args:
+        tensors: by name; also ``seed``, of dropout, and ``sequences``, int64 ``[B, S]``: packed rows, -1 for padding.
+        sides: the window.
+        stream: of the seed.
+    """
+    is_whole = torch.compiler.is_compiling() and (isinstance(terms, DeferredTerms) or tensors.get("seed") is not None)
+    q, k, v = lowered(*qkv) if is_whole else qkv
+    reals = [dropout, math.nan if is_whole and scale is None else scale]
+    call = Call([kernel], {"q": q, "k": k, "v": v} | tensors, [*sides, stream], reals)
+    if is_whole:
+        return _operator(*call.with_part(terms_call(terms)).flat())[0]
+    return _attend(Terms() if terms is None else terms, call)
+
+
 _observers: list[Callable[[Tensor, Tensor, Terms, tuple, Tensor | None], None]] = []  # of roformer_cpp.inspect
 
 
 def _attend(terms: Terms, call: Call) -> Tensor:
-    kernel, (left, right, *_), (dropout, scale, *_) = call.words[0], call.numbers, call.reals
+    kernel, (left, right, stream, *_), (dropout, scale, *_) = call.words[0], call.numbers, call.reals
     q, k, v, mask, prefix, seed = map(call.one, ("q", "k", "v", "mask", "prefix", "seed"))
     cu_seqlens, cu_seqlens_k = call.one("cu_seqlens"), call.one("cu_seqlens_k")
     positions, key_positions = call.one("positions"), call.one("key_positions")
@@ -164,21 +184,22 @@ def _attend(terms: Terms, call: Call) -> Tensor:
         positions, key_positions = terms.positions, terms.key_positions
     if positions is None and key_positions is None:
         positions, key_positions = default_positions(q.shape[1], k.shape[1], cu_seqlens, cu_seqlens_k, q.device)
-    sequences = 1 if cu_seqlens is None else len(cu_seqlens) - 1
+    count = 1 if cu_seqlens is None else len(cu_seqlens) - 1
     is_causal = right == 0 and prefix is None
-    check_terms("attention", terms, q, sequences, has_mask=mask is not None, is_causal=is_causal)
+    check_terms("attention", terms, q, count, has_mask=mask is not None, is_causal=is_causal)
     where = *_positions(q, k, positions, key_positions), mask, left, right, cu_seqlens, cu_seqlens_k
     for observe in _observers:
         observe(q, k, terms, where, prefix)
     draws = dropout, 0 if seed is None else int(seed)
     operator = torch.ops.roformer.attention.default
-    return operator_call("attention", operator, q, k, v, *terms.arguments(), *where, kernel, *draws, prefix)
+    arguments = *terms.arguments(), *where, kernel, *draws, prefix, call.one("sequences"), stream
+    return operator_call("attention", operator, q, k, v, *arguments)
 
 
 def _compute(call: Call) -> list[Tensor]:
     dropout, scale, *_ = call.reals
     own = call._replace(reals=[dropout, None if math.isnan(scale) else scale])
-    return [_attend(called_terms(call.part(1, 2, 2)), own)]
+    return [_attend(called_terms(call.part(1, 3, 2)), own)]
 
 
 _operator = whole_call("attention", _compute, attention_shapes)

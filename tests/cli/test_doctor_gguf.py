@@ -166,10 +166,21 @@ def test_divisors_in_a_tensor(tmp_path):
     check(rotation["longest_frequencies"], plain / (2 * divisors))
 
 
-def test_two_rotations(tmp_path):
-    found = gguf_report(tmp_path, pairs("gemma3", **{"rope.freq_base": 1e6, "rope.freq_base_swa": 1e4}))
+@pytest.mark.parametrize("local", [2e4, None])
+def test_two_rotations(local, tmp_path):
+    """llama.cpp takes 10000 for the layers with windows where the file says nothing."""
+    found = gguf_report(tmp_path, pairs("gemma3", **{"rope.freq_base": 1e6, "rope.freq_base_swa": local}))
     bases = [(each["layers"], each["base"]) for each in found["rotations"]]
-    assert bases == [("full_attention", 1e6), ("sliding_attention", 1e4)]
+    assert bases == [("full_attention", 1e6), ("sliding_attention", local or 1e4)]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "pattern", "unrotated"),
+    [("smollm3", None, [3]), ("cohere2", None, [3]), ("exaone4", [1, 0, 1, 1, 1], [1]), ("llama", None, [])],
+)
+def test_layers_without_rotation(architecture, pattern, unrotated, tmp_path):
+    keys = {"block_count": 5, "attention.sliding_window": 9, "attention.sliding_window_pattern": pattern}
+    assert gguf_report(tmp_path, pairs(architecture, **keys))["unrotated_layers"] == unrotated
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,31 @@ def test_mechanisms_in_bfloat16(name, tmp_path):
     check_grown(engine, [row], 7, lambda i, length: ours[length - 1], 1)
 
 
+def test_blocks_of_4_bits(tmp_path):
+    """gpt-oss as it is published, whose experts are MXFP4; beside the weights that transformers makes of them."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    oracle = make_decoder("gpt_oss", tmp_path)
+    weights, random = load_file(tmp_path / "model.safetensors"), np.random.default_rng(2)
+    for name, parameter in oracle.named_parameters():
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            continue
+        del weights[name]
+        experts, width, rows = parameter.shape
+        blocks = random.integers(0, 256, (experts, rows, width // 32, 16), np.uint8)
+        scales = random.integers(122, 126, blocks.shape[:3], np.uint8)
+        weights[f"{name}_blocks"], weights[f"{name}_scales"] = blocks, scales
+        packed = (torch.tensor(blocks), torch.tensor(scales))
+        with torch.no_grad():
+            parameter.copy_(convert_moe_packed_tensors(*packed, dtype=torch.float32))
+    save_file(weights, tmp_path / "model.safetensors")
+    change_config(tmp_path, quantization_config={"quant_method": "mxfp4"})
+    check_logits(oracle, CausalEngine(tmp_path))
+    change_config(tmp_path, quantization_config={"quant_method": "fp8"})
+    with pytest.raises(EngineError, match="quantization_config must be absent or of mxfp4, got .*fp8"):
+        CausalEngine(tmp_path)
+
+
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_scalings(scaling, tmp_path):
     family = ("llama", "gpt_neox")[list(SCALINGS).index(scaling) % 2]

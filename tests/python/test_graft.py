@@ -222,6 +222,10 @@ def test_tables_by_position_of_bert():
             roformer_cpp.encoding("sinusoidal", hidden_size=64).input(torch.arange(48))[0]
         )
     assert_t4(logits(model), logits(before))
+    roformer_cpp.graft(model, "alibi")
+    everywhere = logits(model)
+    roformer_cpp.graft(model, "alibi", layers=[1])  # the table does not return
+    assert_t4(logits(model), everywhere)
 
 
 def test_perplexity_by_position():

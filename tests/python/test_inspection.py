@@ -10,7 +10,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 import roformer_cpp
+from encoding_case import TINY_IDS, TINY_MODEL
 from graft_models import IDS, make
+from roformer_cpp import _program
 from roformer_cpp.plot_attention import main as plot_attention
 from tolerances import T1_ATOL, T1_RTOL
 
@@ -103,6 +105,16 @@ def test_the_encodings_part_is_that_of_its_terms():
         torch.testing.assert_close(layer.encoding[is_open], (-slopes * distance)[is_open], atol=1e-6, rtol=1e-6)
 
 
+def test_our_models():
+    model = roformer_cpp.build_model({"model_type": "rf_encoder", **TINY_MODEL, "position_encoding": "alibi"})
+    found = roformer_cpp.inspect(model, TINY_IDS[0])
+    distance = (torch.arange(9)[:, None] - torch.arange(9)).abs()
+    slopes = 2.0 ** (-4 * torch.arange(1.0, 3.0, dtype=torch.float64))[:, None, None]
+    assert len(found.layers) == 2
+    for layer in found.layers:
+        torch.testing.assert_close(layer.encoding, -slopes * distance, atol=1e-6, rtol=1e-6)
+
+
 def test_what_inspect_refuses():
     with pytest.raises(ValueError, match=r"must compute attention by roformer_cpp.attention, .* got Embedding"):
         roformer_cpp.inspect(torch.nn.Embedding(9, 3), [1, 2])
@@ -112,6 +124,13 @@ def test_what_inspect_refuses():
         roformer_cpp.inspect(make("Llama"), [])
     with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got str"):
         roformer_cpp.inspect("folder", "abc")
+
+
+def test_the_command(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["roformer", "plot-attention", "no-such-folder", "abc"])
+    with pytest.raises(SystemExit) as end:
+        _program.main()
+    assert end.value.code == 1 and "no-such-folder" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@
 #include "../rotary_report/parts.h"
 #include "family.h"
 #include "rf/io/error.h"
+#include "rf/model/weights.h"
 
 namespace rf {
 
@@ -45,6 +46,15 @@ void read_gpt_oss(const Keys& keys, ModelConfig& config) {
   constexpr io::NumberRange kPositive = {0, 1e6, io::NumberRange::Ends::kOpenLow};
   read_expert_counts(keys, config);
   config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", true);
+  if (const nlohmann::json* const quantized = given(keys.json(), "quantization_config"); quantized != nullptr) {
+    const bool is_known = quantized->is_object() && quantized->value("quant_method", nlohmann::json()) == "mxfp4";
+    if (!is_known) fail(keys.file(), "quantization_config must be absent or of mxfp4, got {}", shown(*quantized));
+    for (const int64_t width : {config.hidden_size, config.intermediate_size}) {
+      if (width % kMxfp4Block != 0)
+        fail(keys.file(), "hidden_size and intermediate_size must be multiples of 32 with mxfp4, got {}", width);
+    }
+    config.block.expert_files = BlockSpec::ExpertFiles::kBlocks;
+  }
   config.block.expert_limit = keys.number("swiglu_limit", 7, kPositive);
   config.block.expert_slope = keys.number("swiglu_alpha", 1.702, kPositive);
 }
@@ -111,8 +121,9 @@ ModelFamily gpt_oss() {
   family.windows = Windows::kPattern;
   family.defaults = R"({"num_key_value_heads": 8, "num_local_experts": 128, "num_experts_per_tok": 4,
                         "sliding_window": 128, "sliding_window_pattern": 2})";
-  family.keys = {"attention_bias",    "num_local_experts", "num_experts",  "num_experts_per_tok",
-                 "experts_per_token", "swiglu_limit",      "swiglu_alpha", "initial_context_length"};
+  family.keys = {"attention_bias",      "num_local_experts",      "num_experts",
+                 "num_experts_per_tok", "experts_per_token",      "swiglu_limit",
+                 "swiglu_alpha",        "initial_context_length", "quantization_config"};
   family.rewrite = [](nlohmann::json& object, const std::string& where) {
     const bool rotates = given(object, "rope_parameters") != nullptr || given(object, "rope_scaling") != nullptr;
     if (!rotates && object.contains("model_type")) fail(where, "rope_parameters must be given in a gpt_oss, got none");

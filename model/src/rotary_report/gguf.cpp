@@ -138,11 +138,11 @@ class GgufReport {
       findings_.problem("rotary-size", "{} is {}, and llama.cpp refuses a {} whose heads, of {}, do not rotate whole",
                         key(size_key), shape.rotary_dim, report_.model_type, head_size);
     }
-    if (given(file_.metadata(), key(base_key)) == nullptr)
+    const bool is_local = has_local_base() && !report_.rotations.empty();
+    if (given(file_.metadata(), key(base_key)) == nullptr && !is_local)
       findings_.note("base", "{} is absent, so that llama.cpp takes 10000", key(base_key));
     shape.base = keys_.number(key(base_key).c_str(), RopeSpec().theta, {0, 1e100, io::NumberRange::Ends::kOpenLow});
-    const bool unscaled = has_local_base() && !report_.rotations.empty();
-    const json dictionary = unscaled ? json::object() : scaling(shape);
+    const json dictionary = is_local ? json::object() : scaling(shape);
     Rotation rotation = read_rotation(dictionary, report_.model_type + ".rope.scaling", shape, findings_);
     if (dictionary.contains("rope_type")) rotation.scaling = scaling_name_;
     if (!is_computed_) rotation.spec.reset();

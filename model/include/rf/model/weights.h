@@ -12,6 +12,9 @@
 
 namespace rf {
 
+// Elements of a block of MXFP4, which have one scale (OCP Microscaling Formats 1.0).
+inline constexpr int64_t kMxfp4Block = 32;
+
 enum class WeightRole {
   kMatrix,        // starts as initial_values() defines; weight decay
   kEmbedding,     // the same; the pad row of word_embeddings starts at 0
