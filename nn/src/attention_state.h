@@ -54,7 +54,7 @@ struct AttentionContext::State {
   CuSeqlens cu_seqlens;        // of a batch of one, as given
   at::Tensor sequence_ids_BS;  // of packed rows; on the CPU
   const TokenWindow window;
-  const Kernel kernel;
+  Kernel kernel;
 
  private:
   std::optional<std::optional<OneRow>> one_row_;

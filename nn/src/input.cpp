@@ -156,4 +156,19 @@ void check_input(const Input& input, const ModelConfig& config, at::ScalarType d
   check_encoder_states(input, config, dtype, cache);
 }
 
+void check_call(const Input& input, const ModelConfig& config, Head head, at::ScalarType dtype, int64_t num_choices,
+                const KeyValueCache* cache) {
+  const HeadRow& row = row_of(head);
+  if (num_choices < 1 || (num_choices != 1 && row.reads != HeadRow::Reads::kChoice)) {
+    fail(kWhere, "num_choices must be 1 except for multiple choice, got {}", num_choices);
+  }
+  if (input.ids_BT.defined() && input.ids_BT.dim() == 2 && input.ids_BT.size(0) % num_choices != 0) {
+    fail(kWhere, "the batch must be a multiple of the {} choices, got {}", num_choices, input.ids_BT.size(0));
+  }
+  if (cache && !reads_tokens(head)) {
+    fail(kWhere, "a cache needs a head that reads every token, got {}", architecture_of(config, head));
+  }
+  check_input(input, config, dtype, cache);
+}
+
 }  // namespace rf::nn

@@ -251,17 +251,8 @@ Output Model::forward(const Input& given, int64_t num_choices, KeyValueCache* ca
   const Input input = with_layout_on_cpu(given);
   const ModelConfig& config = impl_->config;
   const HeadRow& row = row_of(impl_->head);
-  if (num_choices < 1 || (num_choices != 1 && row.reads != HeadRow::Reads::kChoice)) {
-    fail("input", "num_choices must be 1 except for multiple choice, got {}", num_choices);
-  }
-  if (input.ids_BT.defined() && input.ids_BT.dim() == 2 && input.ids_BT.size(0) % num_choices != 0) {
-    fail("input", "the batch must be a multiple of the {} choices, got {}", num_choices, input.ids_BT.size(0));
-  }
-  if (cache && !reads_tokens(impl_->head)) {
-    fail("input", "a cache needs a head that reads every token, got {}", architecture_of(config, impl_->head));
-  }
   const bool begins = !cache || cache->tokens == 0;
-  check_input(input, config, impl_->body.dtype(), cache);
+  check_call(input, config, impl_->head, impl_->body.dtype(), num_choices, cache);
   DropoutKey key = dropout_key_of(input, is_training());
   const Dropout drop{&key, is_training()};
   Output out;

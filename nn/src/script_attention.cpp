@@ -5,6 +5,7 @@
 
 #include <tuple>
 
+#include "attention_state.h"
 #include "linear_attention_paths.h"
 #include "rf/io/error.h"
 #include "rf/nn/attention.h"
@@ -18,7 +19,8 @@ namespace {
 constexpr const char* kAttentionSchema =
     "attention(Tensor q, Tensor k, Tensor v, " RF_SCRIPT_TERMS_SCHEMA
     ", Tensor positions, Tensor key_positions, Tensor? mask, int left, int right, Tensor? cu_seqlens, "
-    "Tensor? cu_seqlens_k, str kernel, float dropout=0.0, int seed=0, Tensor? prefix=None) -> Tensor";
+    "Tensor? cu_seqlens_k, str kernel, float dropout=0.0, int seed=0, Tensor? prefix=None, "
+    "Tensor? sequences=None, int stream=0) -> Tensor";
 
 using MaybeTensor = std::optional<at::Tensor>;
 
@@ -27,18 +29,22 @@ at::Tensor script_attention(const at::Tensor& q, const at::Tensor& k, const at::
                             std::optional<double> scale, const at::Tensor& positions, const at::Tensor& key_positions,
                             const MaybeTensor& mask, int64_t left, int64_t right, const MaybeTensor& cu_seqlens,
                             const MaybeTensor& cu_seqlens_k, std::string_view kernel, double dropout, int64_t seed,
-                            const MaybeTensor& prefix) {
+                            const MaybeTensor& prefix, const MaybeTensor& sequences, int64_t stream) {
   return with_value_errors([&] {
     const TokenWindow window{left, right, prefix.value_or(at::Tensor())};
-    DropoutKey key{.seed = static_cast<uint64_t>(seed)};
+    DropoutKey key{static_cast<uint64_t>(seed), static_cast<uint64_t>(stream) >> 16,
+                   static_cast<uint32_t>(stream & 0xffff)};
     const Terms terms = terms_of({tensors, names, ranges, layout, scale});
     Positions where{token_positions(positions, "query"), {}};
     where.key = key_positions.is_same(positions) ? where.query : token_positions(key_positions, "key");
     if (cu_seqlens && mask) fail("attention", "packed sequences must not have a mask, got cu_seqlens and a mask");
     const Kernel wanted = kernel_of_name(kernel);
     const AttentionContext context =
-        cu_seqlens ? AttentionContext(where, CuSeqlens{*cu_seqlens, cu_seqlens_k.value_or(*cu_seqlens)}, window, wanted)
-                   : AttentionContext(where, mask.value_or(at::Tensor()), window, wanted);
+        sequences ? AttentionContext::of_rows(where, *sequences, window)
+        : cu_seqlens
+            ? AttentionContext(where, CuSeqlens{*cu_seqlens, cu_seqlens_k.value_or(*cu_seqlens)}, window, wanted)
+            : AttentionContext(where, mask.value_or(at::Tensor()), window, wanted);
+    context.state().kernel = wanted;
     return attention(q, k, v, terms, context, dropout, &key);
   });
 }

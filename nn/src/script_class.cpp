@@ -1,5 +1,5 @@
-// torch.classes.roformer.Model: a model for Python (python/roformer_cpp/model.py), which gives parameters and buffers
-// to each call (script_terms.h). torch.classes.roformer.KeyValueCache holds what a causal model has seen.
+// torch.classes.roformer.Model: what Python's model (python/roformer_cpp/model.py) asks C++ for: initial values, files,
+// checks of inputs, and the position encoding.
 #include <c10/util/Exception.h>
 #include <torch/custom_class.h>
 
@@ -14,7 +14,9 @@
 #include "rf/nn/model.h"
 #include "rf/nn/position_terms.h"
 #include "rf/nn/seed_scope.h"
+#include "script_encoding.h"
 #include "script_terms.h"
+#include "tokens.h"
 
 namespace rf::nn {
 
@@ -71,11 +73,64 @@ class KeptWarnings : public c10::WarningHandler {
   c10::WarningUtils::WarningHandlerGuard guard_{this};
 };
 
-struct ScriptCache : torch::CustomClassHolder {
+using MaybeTensor = std::optional<at::Tensor>;
+
+// What the checks read of a cache that Python keeps: layers, rows, tokens; keys and cross keys of the first layer, and
+// positions.
+using CacheFacts = std::tuple<int64_t, int64_t, int64_t, MaybeTensor, MaybeTensor, MaybeTensor>;
+KeyValueCache cache_of(const CacheFacts& facts) {
+  const auto& [layers, batch, tokens, key, cross_key, positions] = facts;
   KeyValueCache cache;
-};
-using MaybeCache = std::optional<c10::intrusive_ptr<ScriptCache>>;
-KeyValueCache* pointer(const MaybeCache& cache) { return cache ? &(*cache)->cache : nullptr; }
+  cache.layers.resize(static_cast<size_t>(layers));
+  if (layers > 0) {
+    cache.layers[0].key_BSHD = key.value_or(at::Tensor());
+    cache.layers[0].cross_key_BSHD = cross_key.value_or(at::Tensor());
+  }
+  cache.batch = batch, cache.tokens = tokens, cache.positions_BS = positions.value_or(at::Tensor());
+  return cache;
+}
+
+// What the modules of Python are made from (python/roformer_cpp/model.py).
+nlohmann::json layout_of(const ModelConfig& config, Head head) {
+  nlohmann::json stages = nlohmann::json::array();
+  for (const HeadStage& stage : head_stages(config, head)) {
+    stages.push_back({{"linear", stage.linear},
+                      {"bias", stage.bias},
+                      {"activation", stage.activation ? name_of_activation(*stage.activation) : ""},
+                      {"norm", stage.norm},
+                      {"dropout", stage.dropout}});
+  }
+  const HeadReads reads = head_reads(config, head);
+  const HeadRow& row = row_of(head);
+  return {{"prefix", encoder_prefix(config, head)},
+          {"reads", reads == HeadReads::kTokens      ? "tokens"
+                    : reads == HeadReads::kMean      ? "mean"
+                    : reads == HeadReads::kLastToken ? "last"
+                                                     : "first"},
+          {"kind", row.suffix},
+          {"has_logits", row.columns != 0},
+          {"pooler", pooler_name(config, head)},
+          {"stages", stages},
+          {"layers", config.num_hidden_layers},
+          {"heads", config.num_attention_heads},
+          {"hidden_size", config.hidden_size},
+          {"pad_token_id", config.pad_token_id},
+          {"activation", name_of_activation(config.hidden_act)},
+          {"norm", config.block.norm == NormKind::kRms ? "rms" : "layer"},
+          {"eps", config.layer_norm_eps},
+          {"dropout", config.hidden_dropout_prob},
+          {"attention_dropout", config.attention_probs_dropout_prob},
+          {"head_dropout", config.classifier_dropout.value_or(config.hidden_dropout_prob)},
+          {"drops_first", config.family == Family::kRoFormerV2},
+          {"is_decoder", config.is_decoder},
+          {"prefix_lm", config.prefix_lm},
+          {"cross_attention", config.add_cross_attention},
+          {"problem_type", config.problem_type},
+          {"num_labels", config.num_labels},
+          {"draws_positions", config.training_positions != TrainingPositions{}},
+          {"linear_attention",
+           config.attention.type == "softmax" ? nlohmann::json() : nlohmann::json::parse(config.attention.options)}};
+}
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -107,27 +162,6 @@ struct ScriptModel : torch::CustomClassHolder {
     });
   }
 
-  // The module as it computes in a call: with the tensors that Python keeps, and in its mode.
-  ParameterScope begin(const Tensors& given, bool training) const {
-    model->train(training);
-    return tensors.in_place(given);
-  }
-
-  at::Tensor encode(const Tensors& given, bool training, const TensorDict& input, const MaybeCache& cache,
-                    const MaybeKey& dropout_key) {
-    return with_value_errors([&] {
-      const ParameterScope scope = begin(given, training);
-      return model->encode(input_of(input, dropout_key), pointer(cache));
-    });
-  }
-
-  at::Tensor masked_lm_logits(const Tensors& given, const at::Tensor& hidden) {
-    return with_value_errors([&] {
-      const ParameterScope scope = begin(given, false);
-      return model->masked_lm_logits(hidden);
-    });
-  }
-
   void save(const Tensors& given, const std::string& model_dir) {
     struct Taken {
       Taken(const ScriptTensors& tensors, const Tensors& given) : tensors(tensors) { tensors.take(given); }
@@ -137,11 +171,13 @@ struct ScriptModel : torch::CustomClassHolder {
     with_file_errors([&] { save_model(*model, model_dir); });
   }
 
+  // A pass of the model that the trainer uses, with which tests compare Python's.
   TensorDict forward(const Tensors& given, bool training, const TensorDict& input, int64_t num_choices,
-                     const MaybeCache& cache, const MaybeKey& dropout_key) {
+                     const MaybeKey& dropout_key) {
     const Output out = with_value_errors([&] {
-      const ParameterScope scope = begin(given, training);
-      return model->forward(input_of(input, dropout_key), num_choices, pointer(cache));
+      const ParameterScope scope = tensors.in_place(given);
+      model->train(training);
+      return model->forward(input_of(input, dropout_key), num_choices);
     });
     TensorDict named;
     const std::pair<const char*, const at::Tensor*> members[] = {{"hidden", &out.hidden_BTC},
@@ -155,6 +191,39 @@ struct ScriptModel : torch::CustomClassHolder {
     return named;
   }
 
+  // Throws the errors of a call, without computing it; num_choices: of a call that computes a head.
+  void check(const TensorDict& inputs, int64_t dtype, std::optional<int64_t> num_choices,
+             const std::optional<CacheFacts>& facts) const {
+    with_value_errors([&] {
+      const Input input = with_layout_on_cpu(input_of(inputs, {}));
+      const KeyValueCache cache = facts ? cache_of(*facts) : KeyValueCache{};
+      const KeyValueCache* const given = facts ? &cache : nullptr;
+      const auto type = static_cast<at::ScalarType>(dtype);
+      if (!num_choices) return check_input(input, model->config(), type, given);
+      check_call(input, model->config(), model->head(), type, *num_choices, given);
+    });
+  }
+
+  // Positions drawn in training, and real numbers in their place or an empty tensor.
+  std::tuple<at::Tensor, at::Tensor> training_positions(const TensorDict& inputs, int64_t seed, int64_t stream) const {
+    return with_value_errors([&]() -> std::tuple<at::Tensor, at::Tensor> {
+      DropoutKey key{static_cast<uint64_t>(seed), static_cast<uint64_t>(stream) >> 16,
+                     static_cast<uint32_t>(stream & 0xffff)};
+      const Input drawn =
+          with_training_positions(with_layout_on_cpu(input_of(inputs, {})), model->config().training_positions, key);
+      const at::Tensor& real = drawn.real_positions_BT;
+      return {drawn.positions_BT, real.defined() ? real : at::empty({0}, at::kDouble)};
+    });
+  }
+
+  // The model's own, or the stored rotation in its place.
+  c10::intrusive_ptr<ScriptEncoding> encoding() const {
+    // Its functions are not const, because modules of torch are not.
+    const std::shared_ptr<Encoding> encoding(model, const_cast<Encoding*>(&model->position_encoding()));
+    return c10::make_intrusive<ScriptEncoding>(encoding, model->config().num_hidden_layers,
+                                               model->config().rotary_value);
+  }
+
   std::shared_ptr<Model> model;
   ScriptTensors tensors;
   std::vector<std::string> warnings;  // of loading
@@ -163,13 +232,7 @@ struct ScriptModel : torch::CustomClassHolder {
 using Self = c10::intrusive_ptr<ScriptModel>;
 
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
-  library.class_<ScriptCache>("KeyValueCache")
-      .def(torch::init<>())
-      .def("tokens", [](const c10::intrusive_ptr<ScriptCache>& self) { return self->cache.tokens; })
-      .def("__repr__", [](const c10::intrusive_ptr<ScriptCache>& self) {
-        return fmt::format("KeyValueCache({} tokens of {} rows, {} layers)", self->cache.tokens, self->cache.batch,
-                           self->cache.layers.size());
-      });
+  register_encodings(library);
   library.class_<ScriptModel>("Model")
       .def_static("load", &ScriptModel::load)
       .def_static("build", &ScriptModel::build)
@@ -181,12 +244,14 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
                     }
                     return suffixes;
                   })
-      .def("encode", &ScriptModel::encode)
+      .def("check", &ScriptModel::check)
+      .def("training_positions", &ScriptModel::training_positions)
+      .def("encoding", &ScriptModel::encoding)
+      .def("layout", [](const Self& self) { return layout_of(self->model->config(), self->model->head()).dump(); })
       .def("forward", &ScriptModel::forward)
       .def("named_parameters", [](const Self& self) { return self->tensors.parameters(); })
       .def("named_buffers", [](const Self& self) { return self->tensors.buffers(); })
       .def("release", [](const Self& self) { self->tensors.release(); })
-      .def("masked_lm_logits", &ScriptModel::masked_lm_logits)
       .def("position_table",
            [](const Self& self) {
              const at::Tensor table_MD = self->model->position_table();
@@ -195,13 +260,6 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
       .def("set_position_table",
            [](const Self& self, const at::Tensor& table_MD) { self->model->set_position_table(table_MD); })
       .def("head", [](const Self& self) { return architecture_of(self->model->config(), self->model->head()); })
-      .def("outputs",
-           [](const Self& self) {
-             c10::Dict<std::string, std::vector<std::string>> outputs;
-             for (const HeadOutput& each : head_outputs(self->model->config(), self->model->head()))
-               outputs.insert(each.name, each.extents);
-             return outputs;
-           })
       .def("config_json", [](const Self& self) { return to_json(self->model->config()).dump(); })
       .def("warnings", [](const Self& self) { return self->warnings; })
       .def("save", &ScriptModel::save);

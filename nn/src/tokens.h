@@ -17,6 +17,10 @@ Input with_layout_on_cpu(Input input);
 // cache in a model that is not causal, or from another batch or model. dtype: of keys and values.
 void check_input(const Input& input, const ModelConfig& config, at::ScalarType dtype, const KeyValueCache* cache);
 
+// The same, and the rules of heads: num_choices and a cache.
+void check_call(const Input& input, const ModelConfig& config, Head head, at::ScalarType dtype, int64_t num_choices,
+                const KeyValueCache* cache);
+
 // Returns the input with drawn positions, one draw per sequence: a row, or a run of equal segments. They depend on the
 // given positions and on one stream of the key. Throws Error for positions on several axes, and for a sequence with
 // more positions than there are to draw from.

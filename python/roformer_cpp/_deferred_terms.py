@@ -40,10 +40,12 @@ class DeferredTerms:
 
 def terms_of_script(script: torch.ScriptObject, tensors: Groups, layer: int, dtype: int) -> Terms:
     """The terms of one layer; tensors: by the names that ``Encoding.terms`` gives them."""
-    where = [tensors[name] for name in ("encoding_positions", "encoding_key_positions", "sequences")]
-    vectors = [tensors[name] for name in _VECTORS]
-    given = list(tensors["encoding"]), layer, *where, list(tensors["projections"]), *vectors, dtype
-    terms = Terms.from_arguments(*operator_call("encoding", script.terms, *given))
+    given, names = list(tensors["encoding"]), ("encoding_positions", "encoding_key_positions", "sequences")
+    shared = operator_call("encoding", script.shared, given, *(tensors[name] for name in names), dtype, None, None)
+    hidden = tensors["hidden_states"]
+    numbers = None if hidden is None else operator_call("encoding", script.token_numbers, given, layer, hidden)
+    of_layer = list(tensors["projections"]), numbers, tensors["queries"], tensors["keys"]
+    terms = Terms.from_arguments(*operator_call("encoding", script.terms, given, layer, shared, *of_layer))
     terms._origin = Origin(script.made_for(), tensors["sequences"] is None and script.reads_sequences())
     return terms
 

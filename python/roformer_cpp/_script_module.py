@@ -1,7 +1,8 @@
 """Modules whose computation is in C++ (nn/src/script_terms.h) and whose parameters are torch's."""
 
 import functools
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,27 @@ def script_maker(kind: str) -> Callable:
     return keep
 
 
+def made_script(kind: str, text: str) -> torch.ScriptObject:
+    """The C++ module of a definition."""
+    return _makers[kind](text)
+
+
+_tables: dict[str, Tensor] = {}  # of files, by their hash
+
+
+def keep_table(table: Tensor) -> str:
+    """The number of a table, by which this process finds it."""
+    number = hashlib.sha256(table.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+    _tables[number] = table
+    return number
+
+
+def kept_table(number: str) -> Tensor:
+    if number not in _tables:
+        raise ValueError("[model] a program of a model with a position table must be used in its process, got none")
+    return _tables[number]
+
+
 @functools.cache
 def kept_script(kind: str, text: str, training: bool = False) -> torch.ScriptObject:
     """The C++ module of a definition, without values: one for each mode, because a call sets the module's mode.
@@ -27,7 +49,7 @@ def kept_script(kind: str, text: str, training: bool = False) -> torch.ScriptObj
     It outlives the trace that asks for it, so its constants must not be the tensors that stand for others there.
     """
     with _disable_current_modes():
-        script = _makers[kind](text)
+        script = made_script(kind, text)
         script.release()
     return script
 
@@ -40,18 +62,22 @@ class ScriptModule(nn.Module):
     device ``meta`` they have values only after loading.
     """
 
-    def __init__(self, script: torch.ScriptObject, parts: Sequence[nn.Module] = ()):
-        """parts: modules that have the tensors below 0, 1, .. already."""
+    def __init__(self, script: torch.ScriptObject, parts: dict[str, nn.Module] | None = None):
+        """parts: modules by their paths. Their tensors are used, but replaced where they are on the device meta."""
         super().__init__()
         self._script = script
-        for i, part in enumerate(parts):
-            self.add_module(str(i), part)
+        for path, part in (parts or {}).items():
+            container, name = self._container(path)
+            container.add_module(name, part)
         self._places: list[tuple[nn.Module, str]] = []  # of the tensors, in the order of C++
         on_meta = torch.get_default_device().type == "meta"
         parameters, buffers = script.named_parameters(), script.named_buffers()
+        self._names = [*parameters, *buffers]
         for name, given in {**parameters, **buffers}.items():
-            module, leaf = self._place(name)
-            if leaf in module._parameters or leaf in module._buffers:
+            module, leaf = self._container(name)
+            self._places.append((module, leaf))
+            existing = module._parameters.get(leaf, module._buffers.get(leaf))
+            if existing is not None and (on_meta or not existing.is_meta):
                 continue
             values = torch.empty_like(given, device="meta") if on_meta else given.detach()
             if name in parameters:
@@ -69,14 +95,13 @@ class ScriptModule(nn.Module):
         # In a tuple, because torch.export asks each object that is an attribute for its tensors.
         self._held = (script,)
 
-    def _place(self, full_name: str) -> tuple[nn.Module, str]:
+    def _container(self, full_name: str) -> tuple[nn.Module, str]:
         *path, leaf = full_name.split(".")
         module: nn.Module = self
         for part in path:
             if part not in module._modules:
                 module.add_module(part, nn.Module())
             module = module._modules[part]
-        self._places.append((module, leaf))
         return module, leaf
 
     def _tensors(self) -> list[Tensor]:

@@ -1,6 +1,8 @@
 """Attention over terms; core/terms/rf/attention_terms.h has the equation, nn/include/rf/nn/attention.h its C++."""
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import NoneType
 from typing import Literal
 
@@ -35,7 +37,8 @@ def attention(
     heads_first: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
-) -> Tensor:
+    return_weights: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Softmax attention with any position encoding.
 
     Query i and key j are tokens. Which keys a query may attend to depends on tokens, never on positions: query ``i`` is
@@ -75,10 +78,12 @@ def attention(
         scale: of the scores, s in the equation, instead of ``1/sqrt(D)``. Not with terms that have one.
         dropout: probability with which each attention weight is dropped, from 0 to below 1; every call draws a seed
             from torch's default generator. Not with ``kernel="ref"``.
+        return_weights: whether to return the attention weights too, by the explicit kernel, in memory ``T x S`` for
+            each head. Not with dropout, nor in compiled code.
 
     Returns:
         ``[B, T, H, Dv]`` in the dtype of ``q``; with ``heads_first`` ``[B, H, T, Dv]``, a view. Gradients flow to
-        ``q``, ``k``, ``v`` and every term.
+        ``q``, ``k``, ``v`` and every term. With ``return_weights``: a tuple of it and the weights, ``[B, H, T, S]``.
 
     Raises:
         TypeError: an argument of another type; the message names it.
@@ -89,6 +94,13 @@ def attention(
     """
     tensors = dict(positions=positions, key_positions=key_positions, mask=mask, prefix=prefix)
     tensors |= dict(cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k)
+    if return_weights:
+        options = tensors | dict(is_causal=is_causal, window=window, scale=scale, dropout=dropout)
+        own = "explicit" if kernel == "auto" else kernel
+        out = attention(q, k, v, terms, kernel=own, heads_first=heads_first, **options)
+        if heads_first:
+            q, k = q.transpose(1, 2), k.transpose(1, 2)
+        return out, weights(q, k, terms, **options)
     check_tensors("attention", q=q, k=k, v=v)
     check_optional_tensors("attention", **tensors)
     check_values("attention", cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k)
@@ -113,21 +125,57 @@ def attention(
     check_cu_seqlens("attention", cu_seqlens, cu_seqlens_k)
     tensors["mask"] = _mask(mask)
     tensors["cu_seqlens_k"] = cu_seqlens if cu_seqlens_k is None else cu_seqlens_k
-    tensors["seed"] = seed = _seed(dropout)
-    is_whole = torch.compiler.is_compiling() and (isinstance(terms, DeferredTerms) or seed is not None)
-    if is_whole:
-        q, k, v = lowered(q, k, v)
-    reals = [dropout, math.nan if is_whole and scale is None else scale]
-    call = Call([kernel], {"q": q, "k": k, "v": v} | tensors, [left, right], reals)
-    if is_whole:
-        out = _operator(*call.with_part(terms_call(terms)).flat())[0]
-    else:
-        out = _attend(Terms() if terms is None else terms, call)
+    tensors["seed"] = _seed(dropout)
+    out = attend((q, k, v), terms, tensors, (left, right), kernel, dropout, scale)
     return out.transpose(1, 2) if heads_first else out
 
 
+def weights(q: Tensor, k: Tensor, terms: Terms | None, *, dropout: float = 0.0, **options: object) -> Tensor:
+    """The weights, ``[B, H, T, S]``: attention to the keys' unit vectors, without terms of values."""
+    if dropout or torch.compiler.is_compiling():
+        got = f"a dropout of {dropout}" if dropout else "torch.compile"
+        raise ValueError(f"[attention] return_weights must be without dropout and outside of compiled code, got {got}")
+    if isinstance(terms, DeferredTerms):
+        terms = terms.made()
+    if terms is not None:
+        origin = terms._origin
+        terms = replace(terms, value=None, value_table=None)
+        terms._origin = origin
+    units = torch.eye(k.shape[1], dtype=k.dtype, device=k.device)[None, :, None].expand(len(k), -1, k.shape[2], -1)
+    return attention(q, k, units, terms, kernel="explicit", **options).transpose(1, 2)
+
+
+def attend(
+    qkv: Sequence[Tensor],
+    terms: Terms | DeferredTerms | None,
+    tensors: dict[str, Tensor | None],
+    sides: tuple[int, int],
+    kernel: str = "auto",
+    dropout: float = 0.0,
+    scale: float | None = None,
+    stream: int = 0,
+) -> Tensor:
+    """``attention`` of checked arguments, tokens first.
+
+    Args:
+        tensors: by name; also ``seed``, of dropout, and ``sequences``, int64 ``[B, S]``: packed rows, -1 for padding.
+        sides: the window.
+        stream: of the seed.
+    """
+    is_whole = torch.compiler.is_compiling() and (isinstance(terms, DeferredTerms) or tensors.get("seed") is not None)
+    q, k, v = lowered(*qkv) if is_whole else qkv
+    reals = [dropout, math.nan if is_whole and scale is None else scale]
+    call = Call([kernel], {"q": q, "k": k, "v": v} | tensors, [*sides, stream], reals)
+    if is_whole:
+        return _operator(*call.with_part(terms_call(terms)).flat())[0]
+    return _attend(Terms() if terms is None else terms, call)
+
+
+_observers: list[Callable[[Tensor, Tensor, Terms, tuple, Tensor | None], None]] = []  # of roformer_cpp.inspect
+
+
 def _attend(terms: Terms, call: Call) -> Tensor:
-    kernel, (left, right, *_), (dropout, scale, *_) = call.words[0], call.numbers, call.reals
+    kernel, (left, right, stream, *_), (dropout, scale, *_) = call.words[0], call.numbers, call.reals
     q, k, v, mask, prefix, seed = map(call.one, ("q", "k", "v", "mask", "prefix", "seed"))
     cu_seqlens, cu_seqlens_k = call.one("cu_seqlens"), call.one("cu_seqlens_k")
     positions, key_positions = call.one("positions"), call.one("key_positions")
@@ -136,19 +184,22 @@ def _attend(terms: Terms, call: Call) -> Tensor:
         positions, key_positions = terms.positions, terms.key_positions
     if positions is None and key_positions is None:
         positions, key_positions = default_positions(q.shape[1], k.shape[1], cu_seqlens, cu_seqlens_k, q.device)
-    sequences = 1 if cu_seqlens is None else len(cu_seqlens) - 1
+    count = 1 if cu_seqlens is None else len(cu_seqlens) - 1
     is_causal = right == 0 and prefix is None
-    check_terms("attention", terms, q, sequences, has_mask=mask is not None, is_causal=is_causal)
+    check_terms("attention", terms, q, count, has_mask=mask is not None, is_causal=is_causal)
     where = *_positions(q, k, positions, key_positions), mask, left, right, cu_seqlens, cu_seqlens_k
+    for observe in _observers:
+        observe(q, k, terms, where, prefix)
     draws = dropout, 0 if seed is None else int(seed)
     operator = torch.ops.roformer.attention.default
-    return operator_call("attention", operator, q, k, v, *terms.arguments(), *where, kernel, *draws, prefix)
+    arguments = *terms.arguments(), *where, kernel, *draws, prefix, call.one("sequences"), stream
+    return operator_call("attention", operator, q, k, v, *arguments)
 
 
 def _compute(call: Call) -> list[Tensor]:
     dropout, scale, *_ = call.reals
     own = call._replace(reals=[dropout, None if math.isnan(scale) else scale])
-    return [_attend(called_terms(call.part(1, 2, 2)), own)]
+    return [_attend(called_terms(call.part(1, 3, 2)), own)]
 
 
 _operator = whole_call("attention", _compute, attention_shapes)

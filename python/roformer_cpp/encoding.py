@@ -1,5 +1,6 @@
 """Position encodings as ``torch.nn.Module``; the C++ side is nn/posenc."""
 
+import functools
 import json
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ from . import _checks, _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, terms_of_script
 from ._operator_call import check_devices, check_optional_tensors, check_tensors, check_values, operator_call
 from ._options import options_json
-from ._script_module import ScriptModule, kept_script, script_maker
+from ._script_module import ScriptModule, keep_table, kept_script, made_script, script_maker
 from ._whole_call import Call, whole_call
 from .terms import Terms
 
@@ -25,19 +26,25 @@ SCALAR_TYPES = {torch.float32: 6, torch.float64: 7, torch.float16: 5, torch.bflo
 class Encoding(ScriptModule):
     """A position encoding. Made by ``encoding`` or ``combine_encodings``."""
 
+    _position_table: Tensor | None = None  # of a model
+
     def __init__(
-        self, script: torch.ScriptObject, name: str, definition: tuple | None, parts: Sequence["Encoding"] = ()
+        self, script: torch.ScriptObject, name: str, definition: tuple | dict | None, parts: Sequence["Encoding"] = ()
     ):
-        super().__init__(script, parts)
+        """definition: for ``torch.classes.roformer.Encoding``, or a model's (``_made``)."""
+        super().__init__(script, {str(i): part for i, part in enumerate(parts)})
         self.name = name
-        given = [part._text for part in parts] if definition is None else list(definition)
+        given = [part._text for part in parts] if definition is None else definition
         self._text = json.dumps(given)  # _made makes the C++ object from it
+        self.changes_words, self.reads_vectors = script.changes_words(), script.reads_vectors()
 
     def __repr__(self) -> str:
         numbers = sum(parameter.numel() for parameter in self.parameters())
         return f"Encoding({self.name}, {numbers:,} parameters)"
 
     def _rebuilt(self) -> torch.ScriptObject:
+        if self._position_table is not None:
+            keep_table(self._position_table)
         return _made(self._kept_text)
 
     @property
@@ -67,6 +74,11 @@ class Encoding(ScriptModule):
         of queries and keys that fit (:class:`Attention`)."""
         return self._script.scales_scores()
 
+    @property
+    def reads_projections(self) -> bool:
+        """Whether terms depend on the weights of a layer's projections."""
+        return _reads_projections(self._text)
+
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The vectors added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
         return self._added("input", positions, dtype)
@@ -79,6 +91,9 @@ class Encoding(ScriptModule):
         check_tensors("encoding", words=words, input_ids=input_ids, positions=positions)
         check_values("encoding", positions=positions)
         check_devices("encoding", positions=positions, words=words, input_ids=input_ids)
+        if torch.compiler.is_compiling():
+            given = {"encoding": self._tensors(), "words": words, "ids": input_ids, "positions": positions}
+            return _words_operator(*Call([self._kept_text], given).flat())[0] if self.changes_words else words
         return self._script.words(self._tensors(), words, input_ids, positions)
 
     def layer_input(self, positions: Tensor, *, layer: int = 0, dtype: torch.dtype = torch.float32) -> Tensor | None:
@@ -93,7 +108,7 @@ class Encoding(ScriptModule):
         check_values("encoding", positions=positions)
         code = _scalar_type(dtype)
         if not torch.compiler.is_compiling():
-            return operator_call("encoding", getattr(self._script, method), self._tensors(), *layer, positions, code)
+            return _added_by(self._script, method, self._tensors(), positions, code, *layer)
         size = _added_size(self._text, method)
         if size == 0:
             return None
@@ -109,7 +124,7 @@ class Encoding(ScriptModule):
         if parts:
             return next(filter(None, (part.acts_on_input(in_layers=in_layers) for part in parts)), None)
         adds = _added_size(self._text, "input") or (in_layers and _added_size(self._text, "layer_input"))
-        return self.name if self._script.changes_words() or adds else None
+        return self.name if self.changes_words or adds else None
 
     def terms(
         self,
@@ -165,7 +180,9 @@ class Encoding(ScriptModule):
 def _made(text: str) -> torch.ScriptObject:
     """The C++ object of an encoding's definition, or of its parts' definitions, without values."""
     given = json.loads(text.removeprefix(_EVALUATION))
-    if _is_combination(given):
+    if isinstance(given, dict):
+        script = made_script("model", given["model"]).encoding()
+    elif _is_combination(given):
         script = torch.ops.roformer.combine_encodings([_made(part) for part in given])
     else:
         script = torch.classes.roformer.Encoding(*given, True)
@@ -184,7 +201,9 @@ def _added_size(text: str, method: str) -> int:
     given = json.loads(text)
     if _is_combination(given):
         return max((_added_size(part, method) for part in given), default=0)
-    shape = dict(zip((*_SHAPE, "max_position_embeddings"), given[2], strict=False))
+    shape = (
+        given if isinstance(given, dict) else dict(zip((*_SHAPE, "max_position_embeddings"), given[2], strict=False))
+    )
     script, layer = kept_script("encoding", text), [0] * (method == "layer_input")
     with _disable_current_modes():
         tensors = [torch.zeros(x.shape, device="cpu") for x in script.named_parameters().values()]
@@ -196,7 +215,7 @@ def _added_size(text: str, method: str) -> int:
                     size = (1, tokens, axes) if axes else (1, tokens)
                     positions = torch.zeros(size, dtype=torch.int64, device="cpu")
                     code = SCALAR_TYPES[torch.float32]
-                    if getattr(script, method)(tensors, *layer, positions, code) is not None:
+                    if _added_by(script, method, tensors, positions, code, *layer) is not None:
                         return shape["embedding_size" if method == "input" else "hidden_size"]
                 return 0
             except ValueError as error:
@@ -204,10 +223,39 @@ def _added_size(text: str, method: str) -> int:
     raise refusal
 
 
+@functools.cache
+def _reads_projections(text: str) -> bool:
+    """Terms of zeros are refused without what they read."""
+    script = kept_script("encoding", text)
+    with _disable_current_modes(), torch.device("cpu"):
+        tensors = [torch.zeros(x.shape) for x in script.named_parameters().values()]
+        tensors += [torch.zeros(x.shape, dtype=x.dtype) for x in script.named_buffers().values()]
+        for axes in _AXES:
+            try:
+                positions = torch.zeros((1, 1, axes) if axes else (1, 1), dtype=torch.int64)
+                shared = script.shared(tensors, positions, None, None, SCALAR_TYPES[torch.float32], None, None)
+                script.terms(tensors, 0, shared, [], None, None, None)
+                return False
+            except (ValueError, RuntimeError):
+                continue
+    return True
+
+
+def _added_by(
+    script: torch.ScriptObject, method: str, tensors: list[Tensor], positions: Tensor, code: int, *layer: int
+) -> Tensor | None:
+    if method == "input":
+        return operator_call("encoding", script.input, tensors, positions, code, None)
+    shared = operator_call("encoding", script.shared, tensors, positions, None, None, code, None, None)
+    added = operator_call("encoding", script.layer_input, tensors, *layer, shared)
+    dtype = next(dtype for dtype, number in SCALAR_TYPES.items() if number == code)
+    return None if added is None else added.to(dtype)
+
+
 def _compute_input(call: Call) -> list[Tensor]:
     (text, method), _, (code, _, *layer), _ = call
-    compute = getattr(kept_script("encoding", text), method)
-    return [compute(call.several("encoding"), *layer, call.one("positions"), code)]
+    script = kept_script("encoding", text)
+    return [_added_by(script, method, call.several("encoding"), call.one("positions"), code, *layer)]
 
 
 def _shape_of_input(call: Call) -> list[Tensor]:
@@ -217,7 +265,13 @@ def _shape_of_input(call: Call) -> list[Tensor]:
     return [positions.new_empty(rows, tokens, size, dtype=dtype)]
 
 
+def _compute_words(call: Call) -> list[Tensor]:
+    script, given = kept_script("encoding", call.words[0]), map(call.one, ("words", "ids", "positions"))
+    return [script.words(call.several("encoding"), *given)]
+
+
 _input_operator = whole_call("encoding_input", _compute_input, _shape_of_input)
+_words_operator = whole_call("encoding_words", _compute_words, lambda call: [torch.empty_like(call.one("words"))])
 
 
 def _size(key: str, value: int) -> int:

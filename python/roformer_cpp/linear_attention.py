@@ -69,10 +69,11 @@ def _attend(
     state: LinearAttentionState | None,
     kernel: Kernel,
     heads_first: bool,
+    sequences: Tensor | None = None,
 ) -> Tensor:
     q, k, v = tokens_first("linear_attention", *qkv) if heads_first else qkv
     tensors = {"q": q, "k": k, "v": v, "projection": projection, "key_mask": key_mask}
-    tensors["sequence_ids"] = None if cu_seqlens is None else _sequence_ids(cu_seqlens, k)
+    tensors["sequence_ids"] = sequences if cu_seqlens is None else _sequence_ids(cu_seqlens, k)
     call = Call([options, kernel], tensors)
     if torch.compiler.is_compiling() and state is None and isinstance(terms, DeferredTerms):
         out = _operator(*call._replace(numbers=[int(is_causal)]).with_part(terms_call(terms)).flat())[0]
@@ -290,8 +291,10 @@ class LinearAttention(nn.Module):
         kernel: Kernel = "auto",
         heads_first: bool = False,
         scale: float | None = None,
+        sequences: Tensor | None = None,
     ) -> Tensor:
-        """Arguments and result as of ``linear_attention``."""
+        """Arguments and result as of ``linear_attention``; ``sequences``: int64 ``[B, S]``, packed rows in place of
+        ``cu_seqlens``, with equal numbers within a sequence of a row and -1 for padding."""
         check_tensors("linear_attention", q=q, k=k, v=v)
         check_optional_tensors("linear_attention", key_mask=key_mask, cu_seqlens=cu_seqlens)
         check_values("linear_attention", cu_seqlens=cu_seqlens)
@@ -302,5 +305,5 @@ class LinearAttention(nn.Module):
                 buffers = self.projection, self.redraws, self.calls
                 projection = _drawn_vectors(*buffers, *self._drawn_of, self._redraw_every)
         terms = _scaled(terms, scale, self._feature_map)
-        call = is_causal, key_mask, cu_seqlens, state, kernel, heads_first
+        call = is_causal, key_mask, cu_seqlens, state, kernel, heads_first, sequences
         return _attend((q, k, v), terms, self._json, projection, *call)

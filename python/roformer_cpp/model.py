@@ -1,6 +1,5 @@
-"""Encoder models for Python: the C++ modules of nn/ behind a thin object, with autograd."""
+"""Encoder models for Python: modules of torch with the parameters of a checkpoint, whose files C++ reads and writes."""
 
-import hashlib
 import json
 import warnings
 from collections.abc import Iterator
@@ -9,12 +8,31 @@ from os import PathLike
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from . import _checks, _hub, _torch  # noqa: F401 - it loads the operators
+from ._model_layers import (
+    AttentionBlock,
+    Body,
+    CrossAttention,
+    Embeddings,
+    Intermediate,
+    Layer,
+    Layers,
+    Linear,
+    Norm,
+    Output,
+    Pooler,
+    SelfAttention,
+    activated,
+    encode,
+)
+from ._model_loss import loss_of
+from ._model_pass import Dropout, KeyValueCache, Pass
 from ._operator_call import check_devices, check_tensors, operator_call
-from ._script_module import ScriptModule, kept_script, script_maker
-from ._whole_call import Call, whole_call
+from ._script_module import ScriptModule, keep_table, kept_table, script_maker
+from .encoding import SCALAR_TYPES, Encoding
+from .linear_attention import LinearAttention
 
 _Script = torch.classes.roformer.Model
 HEADS = tuple(f"RoFormer{suffix}" for suffix in _Script.head_suffixes())
@@ -36,40 +54,33 @@ class Model(ScriptModule):
     """
 
     def __init__(self, script: torch.ScriptObject):
-        super().__init__(script)
         self._definition = script.config_json(), script.head()
         self._position_table = script.position_table()
-        self._text = self._described()
-        self._result_names = list(script.outputs())
+        self._layout = json.loads(script.layout())
+        super().__init__(script, _parts(script, self._layout, self.config, self._described()))
         self.eval()
 
     def _described(self) -> str:
         """A text from which _made makes the C++ model, without values; only in this process if it has a table."""
-        table, number = self._position_table, None
-        if table is not None:
-            number = hashlib.sha256(table.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
-            _position_tables[number] = table
-        return json.dumps([*self._definition, number])
+        table = self._position_table
+        return json.dumps([*self._definition, None if table is None else keep_table(table)])
 
     def _rebuilt(self) -> torch.ScriptObject:
-        self._text = self._described()
-        return _made(self._text)
+        return _made(self._described())
 
     def __repr__(self) -> str:
         config = self.config
-        encodings = config.get("position_encoding", "learned" if config["model_type"] == "bert" else "rope")
-        encodings = encodings if isinstance(encodings, list) else [encodings]
-        names = "+".join(encoding["type"] if isinstance(encoding, dict) else encoding for encoding in encodings)
         numbers = sum(parameter.numel() for parameter in self.parameters())
         return (
-            f"Model({self.head}, {names}, {config['num_hidden_layers']} layers, hidden_size {config['hidden_size']}, "
-            f"{config['num_attention_heads']} heads, vocab_size {config['vocab_size']}, {numbers:,} parameters, "
+            f"Model({self.head}, {self._encoding.name}, {config['num_hidden_layers']} layers, "
+            f"hidden_size {config['hidden_size']}, {config['num_attention_heads']} heads, "
+            f"vocab_size {config['vocab_size']}, {numbers:,} parameters, "
             f"{'training' if self.training else 'evaluation'} mode)"
         )
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         *,
         token_type_ids: Tensor | None = None,
@@ -78,8 +89,14 @@ class Model(ScriptModule):
         encoder_hidden: Tensor | None = None,
         encoder_mask: Tensor | None = None,
         num_choices: int = 1,
-        cache: torch.ScriptObject | None = None,
+        cache: KeyValueCache | None = None,
         dropout_key: tuple[int, int] | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> dict[str, Tensor]:
         """One forward pass. Names follow ``transformers``: ``model(**tokenizer(texts, return_tensors="pt"))``.
 
@@ -99,23 +116,191 @@ class Model(ScriptModule):
             dropout_key: (seed, step), which then determine dropout in training mode. Default: every pass draws
                 a new seed from torch's default generator; ``torch.manual_seed`` repeats a run, and
                 ``torch.utils.checkpoint``, which restores the generator, drops the same in both of its passes.
+            inputs_embeds: ``[B, T, E]``, in place of ``input_ids``: word embeddings, to which positions and types are
+                added.
+            labels: for ``loss``, as in ``transformers``: classes (int64, -100 does not count) in the shape of the
+                logits without their last dimension, which a causal language model shifts by a token itself; numbers
+                for regression and for several labels.
+            start_positions, end_positions: int64 ``[B]``, for the loss of question answering.
+            output_hidden_states: also ``hidden_states``, of the embeddings and of every layer, ``[B, T, C]`` each.
+            output_attentions: also ``attentions``, of every layer, ``[B, H, T, S]``, before dropout.
 
         Returns:
-            ``hidden`` [B, T, C], and by head: ``logits`` (language models [B, T, V]; sequence classification
+            ``loss`` where labels are given; ``hidden`` [B, T, C], and by head:
+            ``logits`` (language models [B, T, V]; sequence classification
             [B, num_labels]; multiple choice [B, num_choices]; token classification [B, T, num_labels]), or
             ``start_logits`` and ``end_logits`` [B, T] for question answering; ``pooled`` [B, C] where BERT has it (with
             a cache: at its first call).
         """
         inputs = (input_ids, attention_mask, token_type_ids, segments, positions, encoder_hidden, encoder_mask)
-        given = self._given(*inputs)
-        if torch.compiler.is_compiling() and cache is None:
-            return self._whole(given, "forward", num_choices, dropout_key)
-        return self._plain("forward", given, num_choices=num_choices, cache=cache, dropout_key=_key(dropout_key))
+        options = dict(words=inputs_embeds, states=output_hidden_states, attends=output_attentions)
+        call = self._with_cache if cache is not None and torch.compiler.is_compiling() else self._run
+        hidden, step, given = call(inputs, num_choices, cache, dropout_key, **options)
+        out = self._heads(hidden, step, given, num_choices, cache is None or cache.count == hidden.shape[1])
+        if output_hidden_states:
+            out["hidden_states"] = tuple(step.states)
+        if output_attentions:
+            out["attentions"] = tuple(step.attentions)
+        ends = None if start_positions is None or end_positions is None else (start_positions, end_positions)
+        if labels is None and ends is None:
+            return out
+        return {"loss": loss_of(self._layout["kind"], out, labels, ends, self._layout)} | out
 
     @torch.compiler.disable(reason="a call with a cache, which it changes, must be outside of a graph")
-    def _plain(self, method: str, given: dict[str, Tensor], **options: object) -> dict[str, Tensor] | Tensor:
-        arguments = {"tensors": self._tensors(), "training": self.training, "inputs": given} | options
-        return operator_call("input", getattr(self._script, method), *arguments.values(), names=list(arguments))
+    def _with_cache(self, *arguments: object, **options: object) -> tuple[Tensor, Pass, dict[str, Tensor]]:
+        return self._run(*arguments, **options)
+
+    def _run(
+        self,
+        inputs: tuple[Tensor | None, ...],
+        num_choices: int | None,
+        cache: KeyValueCache | None,
+        dropout_key: tuple[int, int] | None,
+        words: Tensor | None = None,
+        states: bool = False,
+        attends: bool = False,
+    ) -> tuple[Tensor, Pass, dict[str, Tensor]]:
+        """The last hidden states, with what the pass shares and the inputs that were given."""
+        layout = self._layout
+        if words is not None:
+            inputs = self._ids_of(words, inputs[0]), *inputs[1:]
+        given, compiling = self._given(*inputs), torch.compiler.is_compiling()
+        dtype = self._dtypes(given["input_ids"].device.type)
+        if not compiling:
+            self._check(given, dtype[0], num_choices, cache)
+            given |= {name: given[name].cpu() for name in _LAYOUT if name in given}
+        if attends and (compiling or layout["linear_attention"] is not None):
+            where = "compiled code" if compiling else "linear attention"
+            raise ValueError(f"[input] output_attentions needs softmax attention in a plain call, got {where}")
+        key = _key(dropout_key)
+        drop = Dropout(*_draws(key)) if self.training else Dropout()
+        causal, p = layout["is_decoder"], layout["attention_dropout"]
+        linear = self.linear_attention if layout["linear_attention"] is not None else []
+        step = Pass(self._encoding, layout["heads"], *dtype, causal, p, linear, drop, attends=attends)
+        step.cache = None if cache is None else cache.begun(layout["layers"])
+        step.encoder_hidden, step.states = given.get("encoder_hidden"), [] if states else None
+        if layout["draws_positions"] and self.training and cache is None:
+            given = given | self._drawn(given, step)
+        ids, types = given["input_ids"], given.get("token_type_ids")
+        prefix = None
+        if layout["prefix_lm"] and (cache is None or cache.count == 0):
+            shape = torch.full((len(ids),), ids.shape[1], device=ids.device)
+            prefix = shape if types is None else types.ne(0).cumsum(1).eq(0).sum(1)
+        rows = (given.get(name) for name in (*_LAYOUT, "encoder_mask"))
+        step.begin(ids, *rows, prefix)
+        body = self._body
+        hidden = encode(self, ids, step, types, words) if body is self else body(ids, step, types, words)
+        if cache is not None:
+            cache.__dict__.update(step.cache.__dict__)
+        return hidden, step, given
+
+    def _heads(
+        self, hidden: Tensor, step: Pass, given: dict[str, Tensor], num_choices: int, begins: bool
+    ) -> dict[str, Tensor]:
+        layout, out = self._layout, {"hidden": hidden}
+        stages = layout["stages"]
+        starts_with_pooler = bool(stages) and stages[0]["linear"] == layout["pooler"]
+        read = hidden if layout["reads"] == "tokens" else _read(hidden, layout["reads"], given)
+        if begins and hasattr(self._body, "pooler"):
+            out["pooled"] = self._body.pooler(hidden[:, 0] if layout["reads"] == "tokens" else read)
+        if not layout["has_logits"]:
+            return out
+        x = out["pooled"] if starts_with_pooler else read
+        logits = self._logits(x, stages[starts_with_pooler:], step)
+        if layout["kind"] == "ForQuestionAnswering":
+            return out | {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+        if layout["kind"] == "ForMultipleChoice":
+            logits = logits.view(-1, num_choices)
+        return out | {"logits": logits}
+
+    def _logits(self, x: Tensor, stages: list[dict], step: Pass | None = None) -> Tensor:
+        for stage in stages:
+            if stage["dropout"] and step is not None:
+                x = step.drop(x, self._layout["head_dropout"])
+            x = self._product(x, stage)
+            if stage["norm"]:
+                x = self.get_submodule(stage["norm"])(x)
+        return x
+
+    def _product(self, x: Tensor, stage: dict) -> Tensor:
+        if not stage["tied"]:
+            linear = self.get_submodule(stage["linear"])
+            return activated(linear, x, stage["activation"]) if stage["activation"] else linear(x)
+        path, _, leaf = stage["tied_bias"].rpartition(".")
+        bias = getattr(self.get_submodule(path), leaf) if leaf else None
+        weight = self._body.embeddings.word_embeddings.weight
+        if torch.compiler.is_compiling():
+            return nn.functional.linear(x, weight, bias)
+        return torch.ops.roformer.linear_layer(x, weight, bias)
+
+    @property
+    def _body(self) -> nn.Module:
+        prefix = self._layout["prefix"]
+        return getattr(self, prefix[:-1]) if prefix else self
+
+    @property
+    def _encoding(self) -> Encoding:
+        of_table = getattr(self._body.embeddings, "position_embeddings", None)
+        return self.position_encoding if of_table is None else of_table
+
+    def _dtypes(self, device: str) -> tuple[torch.dtype, torch.dtype]:
+        """Of queries, keys and values, and of the weights."""
+        of_weights = self._body.embeddings.word_embeddings.weight.dtype
+        lowered = of_weights == torch.float32 and torch.amp.is_autocast_available(device)
+        if lowered and torch.is_autocast_enabled(device):
+            return torch.get_autocast_dtype(device), of_weights
+        return of_weights, of_weights
+
+    def _check(
+        self, given: dict[str, Tensor], dtype: torch.dtype, num_choices: int | None, cache: KeyValueCache | None
+    ) -> None:
+        if not isinstance(num_choices, (int, type(None))) or isinstance(num_choices, bool):
+            raise TypeError(f"[input] num_choices must be an integer, got {type(num_choices).__name__}")
+        if not isinstance(cache, (KeyValueCache, type(None))):
+            raise TypeError(f"[input] cache must be a KeyValueCache, got {type(cache).__name__}")
+        if self._body.embeddings.word_embeddings.weight.is_meta:
+            raise ValueError(
+                "[model] parameters must have values, got a tensor on the device meta. Hint: "
+                "load_state_dict(.., assign=True)"
+            )
+        facts = None if cache is None else cache.facts()
+        operator_call("input", self._script.check, given, SCALAR_TYPES[dtype], num_choices, facts)
+
+    def _ids_of(self, words: Tensor, input_ids: Tensor | None) -> Tensor:
+        """Ids that stand for word embeddings in checks."""
+        check_tensors("input", inputs_embeds=words)
+        size = self._body.embeddings.word_embeddings.weight.shape[1]
+        if words.dim() != 3 or words.shape[2] != size or input_ids is not None or self._encoding.changes_words:
+            raise ValueError(
+                f"[input] inputs_embeds must be [batch, tokens, {size}], without input_ids and with a position "
+                f"encoding that does not read them, got {list(words.shape)}"
+            )
+        return torch.zeros(words.shape[:2], dtype=torch.int64, device=words.device)
+
+    def _drawn(self, given: dict[str, Tensor], step: Pass) -> dict[str, Tensor]:
+        """Positions of training."""
+        if torch.compiler.is_compiling():
+            raise ValueError("[input] training_positions must be drawn in plain calls, got compiled code")
+        call = {name: x for name, x in given.items() if name in ("input_ids", *_LAYOUT)}
+        drawn = self._script.training_positions(call, step.drop.number, step.drop.stream())
+        step.real_positions = drawn[1] if drawn[1].numel() else None
+        return {"positions": drawn[0]}
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None) -> None:
+        """Layers then keep their inputs alone for the backward, which computes them once more.
+
+        Args:
+            gradient_checkpointing_kwargs: of ``torch.utils.checkpoint.checkpoint``.
+        """
+        if self._layout["linear_attention"] is not None and list(self.linear_attention.buffers()):
+            raise ValueError(
+                "[model] gradient checkpointing needs layers that compute the same twice, got random features that "
+                "are drawn anew"
+            )
+        self._body.encoder.checkpoints = gradient_checkpointing_kwargs or {}
+
+    def gradient_checkpointing_disable(self) -> None:
+        self._body.encoder.checkpoints = None
 
     def _given(self, *inputs: Tensor | None) -> dict[str, Tensor]:
         given = {name: value for name, value in zip(_INPUTS, inputs, strict=True) if value is not None}
@@ -129,25 +314,10 @@ class Model(ScriptModule):
         return given
 
     def _check_devices(self, **given: Tensor) -> None:
-        first = self._tensors()[0]
+        first = self._body.embeddings.word_embeddings.weight
         if not first.is_meta:  # the call itself reports a model without values
             on_cpu = [name for name in _LAYOUT if name in given and given[name].is_cpu]
             check_devices("input", **{"the model": first}, **{x: y for x, y in given.items() if x not in on_cpu})
-
-    def _whole(
-        self, given: dict[str, Tensor], method: str, num_choices: int, dropout_key: tuple[int, int] | None
-    ) -> dict[str, Tensor]:
-        """The call as one operator of a graph."""
-        key = None
-        if self.training and dropout_key is None:
-            key = torch.randint(-(2**63), 2**63 - 1, ())
-        mode = "train" if self.training else "eval"
-        device = given["input_ids"].device.type
-        autocast = str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else ""
-        numbers = [num_choices] if dropout_key is None else [num_choices, *dropout_key]
-        tensors = {"model": self._tensors(), "dropout_key": key} | given
-        found = _operator(*Call([self._text, mode, method, autocast], tensors, numbers).flat())
-        return dict(zip(self._result_names if method == "forward" else ["hidden"], found, strict=True))
 
     def encode(
         self,
@@ -159,30 +329,39 @@ class Model(ScriptModule):
         positions: Tensor | None = None,
         encoder_hidden: Tensor | None = None,
         encoder_mask: Tensor | None = None,
-        cache: torch.ScriptObject | None = None,
+        cache: KeyValueCache | None = None,
         dropout_key: tuple[int, int] | None = None,
     ) -> Tensor:
         """Only the last hidden state [B, T, C]; arguments as above."""
         inputs = (input_ids, attention_mask, token_type_ids, segments, positions, encoder_hidden, encoder_mask)
-        given = self._given(*inputs)
-        if torch.compiler.is_compiling() and cache is None:
-            return self._whole(given, "encode", 1, dropout_key)["hidden"]
-        return self._plain("encode", given, cache=cache, dropout_key=_key(dropout_key))
+        call = self._with_cache if cache is not None and torch.compiler.is_compiling() else self._run
+        return call(inputs, None, cache, dropout_key)[0]
 
     @staticmethod
-    def new_cache() -> torch.ScriptObject:
+    def new_cache() -> KeyValueCache:
         """An empty cache of keys and values for a causal model; its ``tokens()`` is the number of tokens."""
-        return torch.classes.roformer.KeyValueCache()
+        return KeyValueCache()
 
     def masked_lm_logits(self, hidden: Tensor) -> Tensor:
         """Logits ``[N, V]`` of a language model's head at chosen hidden states ``[N, C]``."""
         check_tensors("input", hidden=hidden)
         self._check_devices(hidden=hidden)
-        return self._script.masked_lm_logits(self._tensors(), hidden)
+        if self._layout["kind"] not in ("ForMaskedLM", "ForCausalLM", "ForPreTraining"):
+            raise ValueError(f"[model] logits over the vocabulary need a language model, got {self.head}")
+        size = self._layout["hidden_size"]
+        if hidden.dim() == 0 or hidden.shape[-1] != size:
+            raise ValueError(f"[input] hidden states must be [.., {size}], got {list(hidden.shape)}")
+        return self._logits(hidden, self._layout["stages"])
 
     def save(self, model_dir: str | PathLike) -> None:
         """Writes config.json and model.safetensors (float32), which ``transformers`` reads, and for position encodings
         that need it position_terms.safetensors (docs/formats.md)."""
+        for (module, _), name in zip(self._places, self._names, strict=True):
+            if self.get_submodule(name.rpartition(".")[0]) is not module:
+                raise ValueError(
+                    f"[model] the module of {name} must be the model's own, got another in its place. Hint: "
+                    "merge_and_unload() of peft"
+                )
         with _missing_files():
             self._script.save(self._tensors(), _checks.path("model", "model_dir", model_dir))
 
@@ -203,10 +382,103 @@ def _key(dropout_key: tuple[int, int] | None) -> tuple[int, int] | None:
         return None
     if not isinstance(dropout_key, (tuple, list)) or not all(isinstance(number, int) for number in dropout_key):
         raise TypeError(f"[input] dropout_key must be two integers, seed and step, got {_checks.shown(dropout_key)}")
+    if len(dropout_key) != 2:
+        raise ValueError(f"[input] dropout_key must be two numbers, seed and step, got {len(dropout_key)}")
     return dropout_key
 
 
-_position_tables: dict[str, Tensor] = {}  # of files, by their hash
+def _draws(key: tuple[int, int] | None) -> tuple[Tensor, int]:
+    """The seed and the step of dropout. C++ draws the same seed from the same state of the generator."""
+    if key is not None:
+        return torch.tensor(key[0], device="cpu"), key[1]
+    drawn = torch.randint(-(2**63), 2**63 - 1, (), device="cpu")
+    return drawn.bitwise_xor(-(2**63)), 0
+
+
+def _read(hidden: Tensor, reads: str, given: dict[str, Tensor]) -> Tensor:
+    """What heads of sequences read, [B, C]."""
+    if reads != "mean":
+        return hidden[:, -1 if reads == "last" else 0]
+    segments, mask = given.get("segments"), given.get("attention_mask")
+    if segments is None and mask is None:
+        return hidden.mean(1)
+    shown = (mask.ne(0) if segments is None else segments.ge(0)).to(hidden.device).unsqueeze(2).to(hidden.dtype)
+    return (hidden * shown).sum(1) / shown.sum(1).clamp_min(1)
+
+
+def _parts(script: torch.ScriptObject, layout: dict, config: dict, text: str) -> dict[str, nn.Module]:
+    """The modules by their paths, without values but for the encoding. Notes in the stages what is tied."""
+    tensors = script.named_parameters()
+    prefix, p = layout["prefix"], layout["dropout"]
+
+    def linear(name: str) -> Linear:
+        outputs, inputs = tensors[f"{name}.weight"].shape
+        return Linear(inputs, outputs, f"{name}.bias" in tensors, device="meta")
+
+    def norm(name: str) -> Norm:
+        weight = tensors.get(f"{name}.weight")
+        size = layout["hidden_size"] if weight is None else len(weight)
+        has = {"elementwise_affine": weight is not None, "bias": f"{name}.bias" in tensors}
+        module = Norm(size, layout["eps"], **has, device="meta")
+        module.kind = layout["norm"]
+        return module
+
+    def output(name: str) -> Output:
+        return Output(linear(f"{name}.dense"), norm(f"{name}.LayerNorm"), p)
+
+    def attention(name: str, kind: type[SelfAttention], index: int) -> AttentionBlock:
+        linears = {side: linear(f"{name}.self.{side}") for side in ("query", "key", "value")}
+        return AttentionBlock(kind(index, **linears), output(f"{name}.output"))
+
+    def layer(index: int) -> Layer:
+        name = f"{prefix}encoder.layer.{index}"
+        cross = attention(f"{name}.crossattention", CrossAttention, index) if layout["cross_attention"] else None
+        gate = linear(f"{name}.intermediate.gate") if f"{name}.intermediate.gate.weight" in tensors else None
+        inner = Intermediate(linear(f"{name}.intermediate.dense"), gate, layout["activation"])
+        return Layer(attention(f"{name}.attention", SelfAttention, index), cross, inner, output(f"{name}.output"))
+
+    encoding_script = script.encoding()
+    sizes = {key: config[key] for key in ("hidden_size", "max_position_embeddings")}
+    sizes["embedding_size"] = tensors[f"{prefix}embeddings.word_embeddings.weight"].shape[1]
+    named = config.get("position_encoding", "learned" if config["model_type"] == "bert" else "rope")
+    names = [
+        each["type"] if isinstance(each, dict) else each for each in (named if isinstance(named, list) else [named])
+    ]
+    encoding = Encoding(encoding_script, "+".join(names), {"model": text} | sizes)
+    encoding._position_table = script.position_table()
+    own = f"{prefix}embeddings.position_embeddings.weight" in tensors
+    below = {}
+    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
+        table = tensors.get(f"{prefix}embeddings.{name}.weight")
+        if table is not None:
+            padding = layout["pad_token_id"] if name == "word_embeddings" else None
+            made = encoding if name == "position_embeddings" else None
+            below[name] = made or nn.Embedding(*table.shape, padding_idx=padding, device="meta")
+    below["LayerNorm"] = norm(f"{prefix}embeddings.LayerNorm")
+    body = {"embeddings": Embeddings(below, p, layout["drops_first"])}
+    if f"{prefix}embeddings_project.weight" in tensors:
+        body["embeddings_project"] = linear(f"{prefix}embeddings_project")
+    body["encoder"] = Layers([layer(index) for index in range(layout["layers"])])
+    starts_with_pooler = any(stage["linear"] == layout["pooler"] for stage in layout["stages"])
+    if f"{prefix}pooler.dense.weight" in tensors:
+        body["pooler"] = Pooler(linear(f"{prefix}pooler.dense"), starts_with_pooler or not layout["prefix_lm"])
+    parts: dict[str, nn.Module] = {prefix[:-1]: Body(body)} if prefix else body
+    for stage in layout["stages"]:
+        name = stage["linear"]
+        stage["tied"] = f"{name}.weight" not in tensors
+        own_bias = f"{name}.bias" if f"{name}.bias" in tensors else "cls.predictions.bias"
+        stage["tied_bias"] = own_bias if stage["bias"] else ""
+        if not stage["tied"] and name != layout["pooler"]:
+            parts[name] = linear(name)
+        if stage["norm"]:
+            parts[stage["norm"]] = norm(stage["norm"])
+    if not own:
+        parts["position_encoding"] = encoding
+    if layout["linear_attention"] is not None:
+        size, options = layout["hidden_size"] // layout["heads"], layout["linear_attention"]
+        layers = [LinearAttention(size, index, **options) for index in range(layout["layers"])]
+        parts["linear_attention"] = nn.ModuleList(layers).to("meta")
+    return parts
 
 
 @script_maker("model")
@@ -214,45 +486,8 @@ def _made(text: str) -> torch.ScriptObject:
     config, head, table = json.loads(text)
     script = _Script.build(config, head, None)
     if table is not None:
-        if table not in _position_tables:
-            raise ValueError("[model] a program of a model with a position table must be used in its process, got none")
-        script.set_position_table(_position_tables[table])
+        script.set_position_table(kept_table(table))
     return script
-
-
-def _compute(call: Call) -> list[Tensor]:
-    (text, mode, method, autocast), groups, numbers, _ = call
-    script = kept_script("model", text, mode == "train")
-    given = {name: tensors[0] for name, tensors in groups.items() if name not in ("model", "dropout_key")}
-    key = list(numbers[1:]) or ([_seed(int(call.one("dropout_key"))), 0] if "dropout_key" in groups else None)
-    tensors, training = groups["model"], mode == "train"
-    device = call.one("input_ids").device.type
-    with torch.autocast(device, getattr(torch, autocast.removeprefix("torch.") or "bfloat16"), enabled=bool(autocast)):
-        if method == "encode":
-            return [script.encode(tensors, training, given, None, key)]
-        found = script.forward(tensors, training, given, numbers[0], None, key)
-    return [found[name] for name in script.outputs()]
-
-
-def _seed(drawn: int) -> int:
-    """The seed that C++ draws from the same state of the generator: 64 bits, minus 2^63 in torch."""
-    return drawn + 2**63 if drawn < 0 else drawn - 2**63
-
-
-def _shapes(call: Call) -> list[Tensor]:
-    (text, _, method, _), groups, numbers, _ = call
-    script = kept_script("model", text)
-    ids = call.one("input_ids")
-    rows, tokens = ids.shape
-    dtype = next(x.dtype for x in groups["model"] if x.is_floating_point())
-    sizes = {"batch": rows // numbers[0], "choices": numbers[0], "rows": rows, "tokens": tokens}
-    outputs = script.outputs()
-    names = ["hidden"] if method == "encode" else outputs
-    shapes = {name: [sizes[extent] if extent in sizes else int(extent) for extent in outputs[name]] for name in names}
-    return [ids.new_empty(shape, dtype=dtype) for shape in shapes.values()]
-
-
-_operator = whole_call("model", _compute, _shapes)
 
 
 def load_model(

@@ -136,6 +136,13 @@ class Terms:
         terms._origin = self._origin
         return terms
 
+    def without_rotations(self) -> "Terms":
+        return replace(self, query=None, key=None, value=None)
+
+    def of_scores(self) -> "Terms":
+        """The terms that the scores have."""
+        return replace(self, value=None, value_table=None)
+
     @classmethod
     def from_arguments(
         cls, tensors: list[Tensor], names: list[str], ranges: list[int], layout: str, scale: float | None

@@ -1,0 +1,264 @@
+"""The modules of a model (nn/src/body.h has the equations). Their names and parameters are those of the checkpoint.
+
+Each computes by the operators that the C++ trainer uses. A module that was replaced or has hooks is called as any
+module is; only where it is plain, one operator computes more than one of them.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ._model_pass import Pass, last_rows, rotated
+from .encoding import Encoding
+from .terms import Terms
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class Linear(nn.Linear):
+    """``nn.Linear``, by the kernels where they are faster."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            return functional.linear(x, self.weight, self.bias)
+        return torch.ops.roformer.linear_layer(x, self.weight, self.bias)
+
+
+def is_plain(kind: type, *modules: nn.Module) -> bool:
+    """Whether a call of each does nothing but what its class does."""
+    return not torch.compiler.is_compiling() and not any(
+        type(module) is not kind or any(getattr(module, hooks) for hooks in _HOOKS) for module in modules
+    )
+
+
+def activated(linear: nn.Module, x: Tensor, activation: str) -> Tensor:
+    if is_plain(Linear, linear):
+        return torch.ops.roformer.linear_layer(x, linear.weight, linear.bias, activation)
+    return torch.ops.roformer.activate(linear(x), activation)
+
+
+def effective(linear: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of what a module computes, which is not its own weight where peft changes it."""
+    if isinstance(linear, nn.Linear):
+        return linear.weight, linear.bias
+    like = linear.weight
+    rows = torch.eye(linear.in_features, dtype=like.dtype, device=like.device)
+    bias = linear(torch.zeros_like(rows[:1]))
+    return (linear(rows) - bias).T, None if linear.bias is None else bias[0]
+
+
+class Norm(nn.LayerNorm):
+    """A layer norm, or an RMS norm without weights (``kind`` ``"rms"``), of ``residual + drop(x, p)``."""
+
+    kind = "layer"
+
+    def forward(self, x: Tensor, residual: Tensor | None = None, step: Pass | None = None, p: float = 0.0) -> Tensor:
+        seed, stream, drop = 0, 0, None if step is None else step.drop
+        p = 0.0 if drop is None or drop.seed is None else p
+        if p and torch.compiler.is_compiling():
+            x, p = drop(x, p), 0.0
+        elif p:
+            seed, stream = drop.number, drop.stream()
+        return torch.ops.roformer.norm_layer(x, residual, self.weight, self.bias, self.kind, self.eps, p, seed, stream)
+
+
+class SelfAttention(nn.Module):
+    """Projections and attention; ``index``: of the layer."""
+
+    def __init__(self, index: int, **linears: nn.Module):
+        super().__init__()
+        self.index = index
+        for name, linear in linears.items():
+            self.add_module(name, linear)
+
+    def forward(self, hidden: Tensor, step: Pass) -> tuple[Tensor, Tensor | None]:
+        added = step.layer_input(self.index)
+        numbers = step.token_numbers(self.index, hidden)
+        q, k, v = self._projected(hidden if added is None else hidden + added.to(hidden.dtype), step.heads)
+        if step.encoding.reads_vectors:
+            k, v = step.appended(self.index, k, v)
+            terms = step.terms(self.index, self, hidden, numbers, q, k)
+        else:
+            terms = step.terms(self.index, self, hidden, numbers)
+        if step.linear:
+            return step.attend_linear(self.index, q, k, v, terms), None
+        if step.cache is not None and not step.encoding.reads_vectors:
+            q, k, v, terms = self._with_cache(q, k, v, terms, step)
+        return step.attend(q, k, v, terms)
+
+    def _projected(self, x: Tensor, heads: int) -> Sequence[Tensor]:
+        """Joins whichever is smaller: the weights, for one large product, or the results of three."""
+        linears = self.query, self.key, self.value
+        if not is_plain(Linear, *linears) or x.shape[0] * x.shape[1] < len(self.query.weight):
+            return [linear(x).unflatten(-1, (heads, -1)) for linear in linears]
+        weight = torch.cat([linear.weight for linear in linears])
+        bias = None if self.query.bias is None else torch.cat([linear.bias for linear in linears])
+        return torch.ops.roformer.linear_layer(x, weight, bias).unflatten(-1, (3 * heads, -1)).split(heads, 2)
+
+    def projections(self, encoding: Encoding) -> list[Tensor]:
+        """Weights and biases, which some encodings multiply with their tables."""
+        linears = self.query, self.key, self.value
+        if not all(isinstance(linear, nn.Linear) for linear in linears) and not encoding.reads_projections:
+            return []
+        weights, biases = zip(*map(effective, linears), strict=True)
+        return [*weights, *(bias for bias in biases if bias is not None)]
+
+    def _with_cache(
+        self, q: Tensor, k: Tensor, v: Tensor, terms: Terms, step: Pass
+    ) -> tuple[Tensor, Tensor, Tensor, Terms]:
+        """With the keys and values so far, and what of the terms remains for attention."""
+        if terms.key_table is not None or terms.query_table is not None:
+            # Tables by distance use queries and keys before rotation, so attention rotates.
+            return q, *step.appended(self.index, k, v), terms
+        q, tokens, layout = rotated(q, terms.query, terms.layout), q.shape[1], terms.layout
+        if step.encoding.changes_with_length:
+            k, v = step.appended(self.index, k, v)
+            k, v = rotated(k, terms.key, layout), rotated(v, terms.value, layout)
+        else:
+            k, v = (rotated(x, last_rows(r, tokens), layout) for x, r in ((k, terms.key), (v, terms.value)))
+            k, v = step.appended(self.index, k, v)
+        return q, k, v, terms.without_rotations()
+
+
+class CrossAttention(SelfAttention):
+    """Attention to the states of an encoder: no position terms and no rotation."""
+
+    def forward(self, hidden: Tensor, step: Pass) -> tuple[Tensor, Tensor | None]:
+        kept = None if step.cache is None else step.cache.layers[self.index]
+        if kept is None or kept.cross is None:
+            states = [linear(step.encoder_hidden).unflatten(-1, (step.heads, -1)) for linear in (self.key, self.value)]
+            if kept is not None:
+                kept.cross = tuple(states)
+        else:
+            states = kept.cross
+        return step.attend_across(self.query(hidden).unflatten(-1, (step.heads, -1)), *states), None
+
+
+class Output(nn.Module):
+    """The second product of a branch, and the norm of its sum with what was before the branch."""
+
+    def __init__(self, dense: nn.Module, norm: nn.Module, dropout: float):
+        super().__init__()
+        self.dense, self.LayerNorm, self.dropout = dense, norm, dropout
+
+    def forward(self, x: Tensor, residual: Tensor, step: Pass) -> Tensor:
+        return self.LayerNorm(self.dense(x), residual, step, self.dropout)
+
+
+class AttentionBlock(nn.Module):
+    def __init__(self, inner: nn.Module, output: Output):
+        super().__init__()
+        self.self, self.output = inner, output
+
+    def forward(self, hidden: Tensor, step: Pass) -> tuple[Tensor, Tensor | None]:
+        attended, weights = self.self(hidden, step)
+        return self.output(attended.flatten(-2), hidden, step), weights
+
+
+class Intermediate(nn.Module):
+    def __init__(self, dense: nn.Module, gate: nn.Module | None, activation: str):
+        super().__init__()
+        self.dense, self.activation = dense, activation
+        if gate is not None:
+            self.gate = gate
+
+    def forward(self, x: Tensor) -> Tensor:
+        if hasattr(self, "gate"):
+            return activated(self.gate, x, self.activation) * self.dense(x)
+        return activated(self.dense, x, self.activation)
+
+
+class Layer(nn.Module):
+    def __init__(
+        self, attention: AttentionBlock, cross: AttentionBlock | None, intermediate: Intermediate, output: Output
+    ):
+        super().__init__()
+        self.attention = attention
+        if cross is not None:
+            self.crossattention = cross
+        self.intermediate, self.output = intermediate, output
+
+    def forward(self, hidden: Tensor, step: Pass) -> tuple[Tensor, Tensor | None]:
+        hidden, weights = self.attention(hidden, step)
+        if hasattr(self, "crossattention"):
+            hidden, _ = self.crossattention(hidden, step)
+        return self.output(self.intermediate(hidden), hidden, step), weights
+
+
+class Layers(nn.Module):
+    """The encoder; with ``checkpoints``, the backward computes each layer once more instead of keeping its results."""
+
+    checkpoints: dict | None = None
+
+    def __init__(self, layers: Sequence[Layer]):
+        super().__init__()
+        self.layer = nn.ModuleList(layers)
+
+    def forward(self, hidden: Tensor, step: Pass) -> Tensor:
+        for layer in self.layer:
+            step.seen(hidden)
+            if self.checkpoints is None or not (self.training and torch.is_grad_enabled()):
+                hidden, weights = layer(hidden, step)
+            else:
+                options = {"use_reentrant": False} | self.checkpoints
+                again = step.drop.repeated(layer)
+                hidden, weights = torch.utils.checkpoint.checkpoint(again, hidden, step, **options)
+            step.attentions += [weights]
+        step.seen(hidden)
+        return hidden
+
+
+class Embeddings(nn.Module):
+    def __init__(self, parts: dict[str, nn.Module], dropout: float, drops_first: bool):
+        super().__init__()
+        self.dropout, self.drops_first = dropout, drops_first
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, input_ids: Tensor, step: Pass, types: Tensor | None, words: Tensor | None) -> Tensor:
+        x = step.words(self.word_embeddings(input_ids) if words is None else words, input_ids)
+        if hasattr(self, "token_type_embeddings"):
+            table = self.token_type_embeddings
+            first = types is None and is_plain(nn.Embedding, table)
+            x = x + (table.weight[0] if first else table(torch.zeros_like(input_ids) if types is None else types))
+        added = step.input()
+        if added is not None:
+            x = x + added.to(x.device)
+        x = step.drop(x, self.dropout) if self.drops_first else x
+        x = self.LayerNorm(x)
+        return x if self.drops_first else step.drop(x, self.dropout)
+
+
+class Pooler(nn.Module):
+    """The vector of a sequence from that of one token."""
+
+    def __init__(self, dense: nn.Module, has_activation: bool):
+        super().__init__()
+        self.dense, self.has_activation = dense, has_activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.dense(x)) if self.has_activation else self.dense(x)
+
+
+def encode(
+    body: nn.Module, input_ids: Tensor, step: Pass, types: Tensor | None = None, words: Tensor | None = None
+) -> Tensor:
+    """The last hidden states [B, T, C] of a model's body; words: embeddings in place of those of the ids."""
+    hidden = body.embeddings(input_ids, step, types, words)
+    if hasattr(body, "embeddings_project"):
+        hidden = body.embeddings_project(hidden)
+    return body.encoder(hidden, step)
+
+
+class Body(nn.Module):
+    """What all heads have below them."""
+
+    forward = encode
+
+    def __init__(self, parts: dict[str, nn.Module]):
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)

@@ -1,0 +1,236 @@
+"""What PyTorch's users do with a model that is made of modules: hooks, attention weights, losses, embeddings as input,
+gradient checkpointing, LoRA; and its numbers, which are those of the C++ model that trains."""
+
+import json
+
+import peft
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import roformer_cpp
+import tolerances as tol
+from encoding_case import TINY_IDS as IDS
+from encoding_case import TINY_MODEL
+from encoding_files import INFOS
+from nn.test_model import config_of, ids_of, perturbed
+from roformer_cpp.encoding import Encoding
+
+SIZES = TINY_MODEL | {"hidden_size": 24, "num_labels": 4}
+
+
+def built(head="RoFormerForMaskedLM", **changes):
+    family = {"Be": "bert", "Rf": "rf_encoder"}.get(head[:2], "roformer")
+    return perturbed(roformer_cpp.build_model(SIZES | {"model_type": family} | changes, head))
+
+
+# ---- the numbers of the C++ model
+
+
+def weighted(results):
+    return sum((x * torch.linspace(-1, 2, x.numel()).view_as(x)).sum() for x in results.values())
+
+
+def assert_computes_as_cpp(model, inputs, choices=1):
+    """Results and gradients in training, with dropout; the same bits, as the operators are the same."""
+    script = torch.classes.roformer.Model.build(json.dumps(model.config), model.head, 0)
+    names, state = [*script.named_parameters(), *script.named_buffers()], model.state_dict(keep_vars=True)
+    assert set(names) == set(state)
+    given = [state[name].detach().clone().requires_grad_(state[name].requires_grad) for name in names]
+    for training in (False, True):
+        model.train(training)
+        found = model(**inputs, num_choices=choices, dropout_key=(7, 2))
+        expected = script.forward(given, training, inputs, choices, [7, 2])
+        assert found.keys() == set(expected)
+        for name, x in found.items():
+            assert torch.equal(x, expected[name]), (training, name)
+    weighted(found).backward()
+    weighted(expected).backward()
+    for name, tensor in zip(names, given, strict=True):
+        ours = state[name].grad
+        assert (ours is None) == (tensor.grad is None), name
+        assert ours is None or torch.equal(ours, tensor.grad), name
+
+
+SEGMENTS = torch.tensor([[0] * 4 + [1] * 3 + [-1] * 2, [0] * 9], dtype=torch.int32)
+SEEN = torch.ones(2, 9, dtype=torch.int64)
+SEEN[1, :3] = 0
+INPUTS = {"plain": {}, "mask": {"attention_mask": SEEN}, "packed": {"segments": SEGMENTS}}
+DROPS = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
+
+
+@pytest.mark.parametrize("name", INFOS)
+def test_every_encoding_computes_as_cpp(name):
+    model = perturbed(roformer_cpp.build_model(config_of(name, **DROPS), "RfEncoderForMaskedLM"))
+    for given in INPUTS.values():
+        model.zero_grad()
+        assert_computes_as_cpp(model, {"input_ids": ids_of(2, 9)} | given)
+
+
+VARIANTS = {
+    "RoFormerForSequenceClassification": {"embedding_size": 16},
+    "RoFormerForMultipleChoice": {},
+    "RoFormerForTokenClassification": {},
+    "RoFormerForQuestionAnswering": {},
+    "BertModel": {},
+    "BertForSequenceClassification": {},
+    "BertForNextSentencePrediction": {},
+    "RfEncoderForSequenceClassification": {"classifier_pooling": "mean"},
+    "RoFormerForCausalLM": {"is_decoder": True, "tie_word_embeddings": False},
+    "RfEncoderForCausalLM": {"is_decoder": True, "prefix_lm": True},
+    "RfEncoderForMaskedLM": {"family": "roformer_v2", "position_encoding": "rope", "attention": "linear"},
+    "RfEncoderForTokenClassification": {"training_positions": {"type": "shifted", "max_shift": 5}},
+}
+
+
+@pytest.mark.parametrize("head", VARIANTS)
+def test_every_head_computes_as_cpp(head):
+    model = built(head, **VARIANTS[head], **DROPS)
+    choices = 2 if head.endswith("Choice") else 1
+    types = torch.arange(9).ge(4).long().expand(2, 9)
+    assert_computes_as_cpp(model, {"input_ids": ids_of(2, 9), "token_type_ids": types}, choices)
+
+
+# ---- what is inside
+
+
+def test_hooks_fire_on_every_module():
+    """On parts that compute; a hook that changes a result changes what follows."""
+    model, fired = built("BertForSequenceClassification"), set()
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
+        module.register_forward_hook(lambda module, args, out, name=name: fired.add(name))
+    expected = built("BertForSequenceClassification")(IDS)["logits"]
+    assert torch.allclose(model(IDS)["logits"], expected, **tol.COMPILED_F32)
+    silent = {name for name in modules if isinstance(modules[name], (nn.ModuleList, Encoding))}
+    assert fired == set(modules) - silent
+    model.bert.encoder.layer[0].intermediate.dense.register_forward_hook(lambda module, args, out: 0 * out)
+    assert not torch.allclose(model(IDS)["logits"], expected)
+
+
+def of_transformers(model, folder, **options):
+    model.save(folder)
+    return getattr(transformers, model.head).from_pretrained(folder, **options).eval()
+
+
+@pytest.mark.parametrize("head", ["RoFormerForMaskedLM", "BertModel"])
+def test_hidden_states_and_attentions_are_those_of_transformers(head, tmp_path):
+    model = built(head)
+    theirs = of_transformers(model, tmp_path, attn_implementation="eager")
+    ids, asked = ids_of(2, 9), dict(output_hidden_states=True, output_attentions=True)
+    asked["attention_mask"] = torch.ones_like(ids)
+    asked["attention_mask"][0, -2:] = 0
+    ours, theirs = model(ids, **asked), theirs(ids, **asked)
+    for name in ("hidden_states", "attentions"):
+        assert len(ours[name]) == len(theirs[name])
+        for x, y in zip(ours[name], theirs[name], strict=True):
+            assert x.shape == y.shape and (x - y)[..., :7, :].abs().max() <= tol.T4_MAX * y.abs().max()
+    assert torch.equal(ours["hidden_states"][-1], ours["hidden"])
+
+
+@pytest.mark.parametrize("name", INFOS)
+def test_attentions_of_every_encoding(name):
+    """They are probabilities, and a value of ones has the result 1."""
+    model = perturbed(roformer_cpp.build_model(config_of(name)))
+    out = model(ids_of(2, 7), output_attentions=True)
+    assert torch.equal(out["hidden"], model(ids_of(2, 7))["hidden"])
+    for weights in out["attentions"]:
+        assert weights.shape == (2, 2, 7, 7) and weights.min() >= 0
+        assert torch.allclose(weights.sum(-1), torch.ones(()), **tol.COMPILED_F32)
+    linear = roformer_cpp.build_model(config_of("rope", attention="linear"))
+    with pytest.raises(ValueError, match=r"output_attentions needs softmax attention.*got linear attention"):
+        linear(ids_of(2, 7), output_attentions=True)
+
+
+LABELS = {
+    "ForMaskedLM": torch.tensor([[1, -100, 3, 5, -100, 2, 9, 8, -100]]).repeat(2, 1),
+    "ForCausalLM": ids_of(2, 9),
+    "ForTokenClassification": ids_of(2, 9) % 4,
+    "ForSequenceClassification": torch.tensor([2, 3]),
+    "ForMultipleChoice": torch.tensor([1]),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_losses_are_those_of_transformers(kind, tmp_path):
+    labels, changes = LABELS[kind], {"is_decoder": True} if kind == "ForCausalLM" else {}
+    model = built("RoFormer" + kind, **changes)
+    theirs, ids = of_transformers(model, tmp_path), ids_of(2, 9)
+    choices = {"num_choices": 2} if kind == "ForMultipleChoice" else {}
+    given = ids[None] if choices else ids
+    expected, out = theirs(given, labels=labels).loss, model(ids, labels=labels, **choices)
+    assert next(iter(out)) == "loss" and abs(out["loss"] - expected) <= tol.T4_MAX * abs(expected)
+
+
+@pytest.mark.parametrize(("problem", "labels"), [("regression", torch.tensor([0.5, -1.0])), (None, torch.eye(2))])
+def test_losses_of_numbers_and_of_several_labels(problem, labels, tmp_path):
+    model = built("BertForSequenceClassification", num_labels=1 if problem else 2, problem_type=problem)
+    expected = of_transformers(model, tmp_path)(IDS, labels=labels).loss
+    assert abs(model(IDS, labels=labels)["loss"] - expected) <= tol.T4_MAX * abs(expected)
+
+
+def test_loss_of_answers(tmp_path):
+    model = built("BertForQuestionAnswering", num_labels=2)
+    ends = {"start_positions": torch.tensor([1, 40]), "end_positions": torch.tensor([4, 3])}
+    expected = of_transformers(model, tmp_path)(IDS, **ends).loss
+    assert abs(model(IDS, **ends)["loss"] - expected) <= tol.T4_MAX * abs(expected)
+    for head in ("BertForQuestionAnswering", "BertModel"):
+        with pytest.raises(ValueError, match="must be asked for with"):
+            built(head)(IDS, labels=IDS)
+
+
+def test_embeddings_as_input():
+    model = built()
+    words = model.roformer.embeddings.word_embeddings(IDS).detach().requires_grad_()
+    assert torch.equal(model(inputs_embeds=words)["logits"], model(IDS)["logits"])
+    model(inputs_embeds=words)["logits"].sum().backward()
+    assert words.grad.abs().max() > 0
+    for given in ({"input_ids": IDS, "inputs_embeds": words}, {"inputs_embeds": words[..., :8]}):
+        with pytest.raises(ValueError, match=r"inputs_embeds must be \[batch, tokens, 24\], without input_ids"):
+            model(**given)
+
+
+def test_checkpointed_layers_have_the_same_gradients():
+    model = built(**DROPS).train()
+    counts = []
+    model.roformer.encoder.layer[0].register_forward_pre_hook(lambda *_: counts.append(1))
+
+    def gradients():
+        model.zero_grad()
+        model(IDS, labels=IDS, dropout_key=(1, 2))["loss"].backward()
+        return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+    plain = gradients()
+    model.gradient_checkpointing_enable()
+    again = gradients()
+    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True)) and len(counts) == 3
+    model.gradient_checkpointing_disable()
+    gradients()
+    assert len(counts) == 4
+    drawn = roformer_cpp.build_model(config_of("rope", attention={"type": "linear", "feature_map": "favor"}))
+    with pytest.raises(ValueError, match="gradient checkpointing needs layers that compute the same twice"):
+        drawn.gradient_checkpointing_enable()
+
+
+@pytest.mark.parametrize("name", ["rope", "transformer-xl", "deberta"])
+def test_lora_on_every_linear_layer(name, tmp_path):
+    """Also where an encoding reads the projections: the same as with merged weights."""
+    model = built("RfEncoderForMaskedLM", position_encoding=name)
+    targets = [path for path, module in model.named_modules() if isinstance(module, nn.Linear)]
+    tuned = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=targets))
+    with torch.no_grad():
+        for path, parameter in tuned.named_parameters():
+            if "lora_B" in path:
+                parameter.normal_(std=0.3)
+    before, out = built("RfEncoderForMaskedLM", position_encoding=name)(IDS)["logits"], tuned(IDS, labels=IDS)
+    assert not torch.allclose(out["logits"], before)
+    out["loss"].backward()
+    grads = {path: parameter.grad for path, parameter in tuned.named_parameters() if parameter.requires_grad}
+    assert all("lora_" in path and grad is not None and grad.abs().max() > 0 for path, grad in grads.items())
+    with pytest.raises(ValueError, match=r"must be the model's own.*merge_and_unload"):
+        model.save(tmp_path)
+    merged = tuned.merge_and_unload()
+    assert (merged(IDS)["logits"] - out["logits"]).abs().max() <= tol.T4_MAX * out["logits"].abs().max()
+    merged.save(tmp_path)
+    assert torch.equal(roformer_cpp.load_model(tmp_path)(IDS)["logits"], merged(IDS)["logits"])
