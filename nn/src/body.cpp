@@ -40,45 +40,11 @@ Heads split_heads(const at::Tensor& qkv_BTC, int64_t heads) {
   return {parts[0], parts[1], parts[2]};
 }
 
-Rotation last_rows(const Rotation& rows, int64_t count) {
-  if (!rows.defined() || rows.cos.size(1) == count) return rows;
-  const int64_t first = rows.cos.size(1) - count;
-  return {.cos = rows.cos.narrow(1, first, count), .sin = rows.sin.narrow(1, first, count)};
-}
-
-// Rotated queries, keys and values of the same tokens. Tensors with the same rotation rows are rotated together, in one
-// pass over memory.
-Heads rotate_heads(const at::Tensor& qkv_BTC, int64_t heads, const Terms& terms) {
-  Heads split = split_heads(qkv_BTC, heads);
-  const bool together =
-      terms.query.defined() && terms.query.cos.is_same(terms.key.cos) && terms.query.cos.dim() == 3;  // for all heads
-  if (!together)
-    return {rotated(split.q_BTHD, terms.query, terms.layout), rotated(split.k_BTHD, terms.key, terms.layout),
-            rotated(split.v_BTHD, terms.value, terms.layout)};
-  const bool all = terms.value.defined() && terms.value.cos.is_same(terms.query.cos);
-  const int64_t rotated_heads = (all ? 3 : 2) * heads;
-  const at::Tensor x_BTHD = qkv_BTC.narrow(-1, 0, rotated_heads * split.q_BTHD.size(-1))
-                                .view({qkv_BTC.size(0), qkv_BTC.size(1), rotated_heads, split.q_BTHD.size(-1)});
-  const auto parts = rotated(x_BTHD, terms.query, terms.layout).split(heads, 2);
-  return {parts[0], parts[1], all ? parts[2] : rotated(split.v_BTHD, terms.value, terms.layout)};
-}
-
 // Number of tokens in each row before the first token whose type is not 0, including padding on the left: int64 [B].
 at::Tensor prefix_of(const Input& input) {
   const int64_t batch = input.ids_BT.size(0), tokens = input.ids_BT.size(1);
   if (!input.types_BT.defined()) return at::full({batch}, tokens, input.ids_BT.options());
   return input.types_BT.ne(0).cumsum(1).eq(0).sum(1);
-}
-
-// Appends keys, values or numbers of the new tokens to the cache.
-at::Tensor appended(at::Tensor& before_BSHD, const at::Tensor& x_BTHD) {
-  before_BSHD = before_BSHD.defined() ? at::cat({before_BSHD, x_BTHD}, 1) : x_BTHD;
-  return before_BSHD;
-}
-
-Terms unrotated(Terms terms) {
-  terms.query = terms.key = terms.value = {};
-  return terms;
 }
 
 // While it exists, the module is in evaluation mode.
@@ -105,7 +71,6 @@ struct Body::Pass {
   AttentionContext context;
   std::optional<AttentionContext> cross_context;
   at::Tensor encoder_hidden_BSC;
-  KeyValueCache* cache;
 };
 
 void Body::fit_scores(double deviation) {
@@ -156,7 +121,6 @@ at::ScalarType Body::dtype() const {
   return of_weights == at::kFloat ? autocast_dtype(word_embeddings_->device()).value_or(of_weights) : of_weights;
 }
 
-// Sums hold rotated keys, so they become wrong if the new tokens change the rotation of earlier keys.
 std::vector<Terms> Body::position_terms(int64_t tokens) const {
   const c10::NoGradGuard no_grad;
   const EvaluationScope evaluation(*encoding_);
@@ -184,46 +148,23 @@ std::vector<Terms> Body::position_terms(int64_t tokens) const {
   return layers;
 }
 
-void Body::check_sums(const KeyValueCache& before, const Pass& pass) const {
-  Positions positions = make_positions(before.positions_BS, {}, before.sequence_ids_BS);
-  const Shared shared = encoding_->shared(positions.for_device(pass.tokens.positions.device()), dtype());
-  const Rotation then = encoding_->terms(0, shared, {}).key, now = encoding_->terms(0, pass.shared, {}).key;
-  const auto differ = [&](const at::Tensor& a, const at::Tensor& b) {
-    return a.ne(b.narrow(1, 0, before.tokens)).any().item<bool>();
-  };
-  if (differ(then.cos, now.cos) || differ(then.sin, now.sin)) {
-    fail("input",
-         "with linear attention the rotation of the {} tokens in a cache must not change, got {} tokens that change it",
-         before.tokens, pass.tokens.positions.query.ids.size(1));
-  }
-}
-
-at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout& drop) const {
-  KeyValueCache after = cache ? *cache : KeyValueCache{};
-  if (cache) after.layers.resize(layers_.size());
-  const Tokens tokens = make_tokens(input, cache ? &after : nullptr);
+at::Tensor Body::encode(const Input& input, const Dropout& drop) const {
+  const Tokens tokens = make_tokens(input);
   TokenWindow window;
   if (config_.is_decoder) window.right = 0;
-  // Later tokens see everything in the cache, including the prefix.
-  if (config_.prefix_lm && (cache == nullptr || cache->tokens == 0)) window.prefix = prefix_of(input);
+  if (config_.prefix_lm) window.prefix = prefix_of(input);
   Pass pass{.drop = drop,
             .tokens = tokens,
             .shared = encoding_->shared(tokens.positions, dtype()),
             .context = self_attention_context(tokens, window),
             .cross_context = {},
-            .encoder_hidden_BSC = input.encoder_hidden_BSC,
-            .cache = cache ? &after : nullptr};
+            .encoder_hidden_BSC = input.encoder_hidden_BSC};
   if (config_.add_cross_attention) {
-    const at::Tensor& states = input.encoder_hidden_BSC;
-    at::Tensor mask = input.encoder_mask_BS.defined() ? input.encoder_mask_BS.ne(0) : at::Tensor();
-    if (states.defined()) after.encoder_mask_BS = mask;
-    const int64_t keys = states.defined() ? states.size(1) : after.layers[0].cross_key_BSHD.size(1);
-    pass.cross_context = cross_attention_context(input.ids_BT, keys, after.encoder_mask_BS);
+    const at::Tensor mask = input.encoder_mask_BS.defined() ? input.encoder_mask_BS.ne(0) : at::Tensor();
+    pass.cross_context = cross_attention_context(input.ids_BT, input.encoder_hidden_BSC.size(1), mask);
   }
-  if (cache && cache->tokens > 0 && !linear_.empty() && encoding_->changes_with_length()) check_sums(*cache, pass);
   at::Tensor hidden_BTC = embed(input, tokens.positions.query, drop);
   for (size_t i = 0; i < layers_.size(); ++i) hidden_BTC = layer_forward(static_cast<int64_t>(i), hidden_BTC, pass);
-  if (cache) *cache = std::move(after);
   return hidden_BTC;
 }
 
@@ -281,75 +222,22 @@ Terms Body::terms(int64_t index, const Shared& shared, const at::Tensor& token_n
   return terms;
 }
 
-at::Tensor Body::token_numbers(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
-  const at::Tensor numbers_BTN = encoding_->token_numbers(index, hidden_BTC);
-  if (!numbers_BTN.defined() || pass.cache == nullptr) return numbers_BTN;
-  return appended(pass.cache->layers[static_cast<size_t>(index)].token_numbers_BSN, numbers_BTN);
-}
-
 at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
   const AttentionLayer& layer = layers_[static_cast<size_t>(index)].self;
-  const at::Tensor numbers_BSN = token_numbers(index, hidden_BTC, pass);
+  const at::Tensor numbers_BSN = encoding_->token_numbers(index, hidden_BTC);
   const at::Tensor added = encoding_->layer_input(index, pass.shared);
   const at::Tensor qkv_BTC = project(layer.query, layer.key, layer.value,
                                      added.defined() ? hidden_BTC + added.to(hidden_BTC.scalar_type()) : hidden_BTC);
-  if (encoding_->reads_vectors()) return vector_attention(index, qkv_BTC, numbers_BSN, pass);
-  Terms terms = this->terms(index, pass.shared, numbers_BSN);
-  if (!linear_.empty()) return linear_attention(index, qkv_BTC, std::move(terms), pass);
-  return softmax_attention(index, qkv_BTC, std::move(terms), pass);
-}
-
-// If terms depend on queries and keys, the cache holds them before rotation, and attention rotates.
-at::Tensor Body::vector_attention(int64_t index, const at::Tensor& qkv_BTC, const at::Tensor& token_numbers_BSN,
-                                  const Pass& pass) const {
-  Heads x = split_heads(qkv_BTC, config_.num_attention_heads);
-  if (pass.cache) {
-    KeyValueCache::Layer& kept = pass.cache->layers[static_cast<size_t>(index)];
-    x.k_BTHD = appended(kept.key_BSHD, x.k_BTHD);
-    x.v_BTHD = appended(kept.value_BSHD, x.v_BTHD);
-  }
-  const Terms terms = this->terms(index, pass.shared, token_numbers_BSN, x.q_BTHD, x.k_BTHD);
-  return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, terms, pass.context, probabilities_dropout(pass), pass.drop.key)
-      .flatten(-2);
-}
-
-at::Tensor Body::softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const {
-  const int64_t heads = config_.num_attention_heads, tokens = qkv_BTC.size(1);
-  const auto attend = [&](const Heads& x, const Terms& remaining) {
-    return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, remaining, pass.context, probabilities_dropout(pass), pass.drop.key)
-        .flatten(-2);
-  };
-  if (pass.cache == nullptr) return attend(split_heads(qkv_BTC, heads), terms);
-  // Tables by distance use queries and keys before rotation, so attention rotates.
-  const bool rotate_later = terms.key_table.defined() || terms.query_table.defined();
-  const bool keep_unrotated = rotate_later || encoding_->changes_with_length();
-  Terms now = rotate_later ? unrotated(terms) : terms;  // for the new tokens
-  now.key = keep_unrotated ? Rotation{} : last_rows(terms.key, tokens);
-  now.value = keep_unrotated ? Rotation{} : last_rows(terms.value, tokens);
-  Heads x = rotate_heads(qkv_BTC, heads, now);
-  KeyValueCache::Layer& kept = pass.cache->layers[static_cast<size_t>(index)];
-  x.k_BTHD = appended(kept.key_BSHD, x.k_BTHD);
-  x.v_BTHD = appended(kept.value_BSHD, x.v_BTHD);
-  if (keep_unrotated && !rotate_later) {
-    x.k_BTHD = rotated(x.k_BTHD, terms.key, terms.layout);
-    x.v_BTHD = rotated(x.v_BTHD, terms.value, terms.layout);
-  }
-  return attend(x, rotate_later ? terms : unrotated(terms));
-}
-
-at::Tensor Body::linear_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const {
   const Heads x = split_heads(qkv_BTC, config_.num_attention_heads);
-  LinearAttentionCall call{.direction = config_.is_decoder ? Direction::kCausal : Direction::kBidirectional,
-                           .key_mask_BS = pass.tokens.key_mask_BS,
-                           .sequence_ids_BS = pass.tokens.sequence_ids_BS};
-  if (pass.cache) {
-    const int64_t tokens = qkv_BTC.size(1);
-    terms.key = last_rows(terms.key, tokens);
-    if (const at::Tensor& mask_BS = call.key_mask_BS; mask_BS.defined()) {
-      call.key_mask_BS = mask_BS.narrow(1, mask_BS.size(1) - tokens, tokens);
-    }
-    call.state = &pass.cache->layers[static_cast<size_t>(index)].sums;
+  const Terms terms = encoding_->reads_vectors() ? this->terms(index, pass.shared, numbers_BSN, x.q_BTHD, x.k_BTHD)
+                                                 : this->terms(index, pass.shared, numbers_BSN);
+  if (linear_.empty()) {
+    return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, terms, pass.context, probabilities_dropout(pass), pass.drop.key)
+        .flatten(-2);
   }
+  const LinearAttentionCall call{.direction = config_.is_decoder ? Direction::kCausal : Direction::kBidirectional,
+                                 .key_mask_BS = pass.tokens.key_mask_BS,
+                                 .sequence_ids_BS = pass.tokens.sequence_ids_BS};
   return linear_[static_cast<size_t>(index)]->forward(x.q_BTHD, x.k_BTHD, x.v_BTHD, terms, call).flatten(-2);
 }
 
@@ -358,16 +246,8 @@ at::Tensor Body::cross_attention(int64_t index, const at::Tensor& hidden_BTC, co
   const auto split = [&](const at::Tensor& x_BTC) {
     return x_BTC.unflatten(-1, {config_.num_attention_heads, config_.head_dim()});
   };
-  at::Tensor k_BSHD, v_BSHD;
-  KeyValueCache::Layer* kept = pass.cache ? &pass.cache->layers[static_cast<size_t>(index)] : nullptr;
-  if (kept && kept->cross_key_BSHD.defined()) {
-    k_BSHD = kept->cross_key_BSHD;
-    v_BSHD = kept->cross_value_BSHD;
-  } else {
-    k_BSHD = split(layer.key(pass.encoder_hidden_BSC));
-    v_BSHD = split(layer.value(pass.encoder_hidden_BSC));
-    if (kept) std::tie(kept->cross_key_BSHD, kept->cross_value_BSHD) = std::pair(k_BSHD, v_BSHD);
-  }
+  const at::Tensor k_BSHD = split(layer.key(pass.encoder_hidden_BSC)),
+                   v_BSHD = split(layer.value(pass.encoder_hidden_BSC));
   return attention(split(layer.query(hidden_BTC)), k_BSHD, v_BSHD, {}, *pass.cross_context, probabilities_dropout(pass),
                    pass.drop.key)
       .flatten(-2);

@@ -21,7 +21,6 @@
 
 #include "layers.h"
 #include "rf/nn/attention.h"
-#include "rf/nn/cache.h"
 #include "rf/nn/encoding.h"
 #include "rf/nn/linear_attention.h"
 #include "rf/nn/model.h"
@@ -55,8 +54,8 @@ class Body {
   // The dtype of queries, keys and values: the weights' dtype, or autocast's.
   at::ScalarType dtype() const;
 
-  // [B,T,C]. The input must have been checked. cache: nullptr, or the earlier tokens; the new tokens are appended.
-  at::Tensor encode(const Input& input, KeyValueCache* cache, const Dropout& drop) const;
+  // [B,T,C]. The input must have been checked.
+  at::Tensor encode(const Input& input, const Dropout& drop) const;
 
  private:
   struct AttentionLayer {
@@ -71,16 +70,10 @@ class Body {
   };
   struct Pass;  // shared by the layers of one forward pass
 
-  void check_sums(const KeyValueCache& before, const Pass& pass) const;
   static AttentionLayer attention_layer(const Parameters& parameters, const std::string& name);
   at::Tensor embed(const Input& input, const TokenPositions& positions, const Dropout& drop) const;
   at::Tensor layer_forward(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
   at::Tensor self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
-  at::Tensor token_numbers(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
-  at::Tensor vector_attention(int64_t index, const at::Tensor& qkv_BTC, const at::Tensor& token_numbers_BSN,
-                              const Pass& pass) const;
-  at::Tensor softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const;
-  at::Tensor linear_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const;
   double probabilities_dropout(const Pass& pass) const;
   at::Tensor cross_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
 

@@ -59,10 +59,6 @@ void check_mask(const at::Tensor& mask, const char* name) {
   check_range(mask, 0, 1, name);
 }
 
-int64_t axes_of(const at::Tensor& positions) {
-  return positions.defined() && positions.dim() == 3 ? positions.size(2) : 1;
-}
-
 void check_positions(const Input& input) {
   const at::Tensor& given = input.positions_BT;
   const at::IntArrayRef ids = input.ids_BT.sizes(), shape = given.sizes();
@@ -74,26 +70,7 @@ void check_positions(const Input& input) {
   check_range(given, 0, kMaxPosition, "positions");
 }
 
-void check_cache(const KeyValueCache& cache, const ModelConfig& config, at::ScalarType dtype, const Input& input) {
-  const int64_t batch = input.ids_BT.size(0), axes = axes_of(input.positions_BT);
-  if (!config.is_decoder) fail(kWhere, "a cache needs causal attention (is_decoder), got a bidirectional model");
-  if (cache.tokens == 0) return;
-  const int64_t layers = static_cast<int64_t>(cache.layers.size());
-  const at::Tensor& keys_BSHD = cache.layers.at(0).key_BSHD;  // undefined with linear attention
-  const bool fits = layers == config.num_hidden_layers && keys_BSHD.defined() == (config.attention.type == "softmax") &&
-                    (!keys_BSHD.defined() ||
-                     (keys_BSHD.size(2) == config.num_attention_heads && keys_BSHD.size(3) == config.head_dim())) &&
-                    cache.layers[0].cross_key_BSHD.defined() == config.add_cross_attention;
-  if (!fits) fail(kWhere, "a cache must be of the same model, got one of another model, with {} layers", layers);
-  if (keys_BSHD.defined()) check_dtype(keys_BSHD, dtype, "keys of a cache");
-  if (cache.batch != batch) fail(kWhere, "the batch must be that of the cache, {}, got {}", cache.batch, batch);
-  if (const int64_t before = axes_of(cache.positions_BS); axes != before) {
-    fail(kWhere, "positions must have as many axes as those of the cache, {}, got {}", before, axes);
-  }
-}
-
-void check_encoder_states(const Input& input, const ModelConfig& config, at::ScalarType dtype,
-                          const KeyValueCache* cache) {
+void check_encoder_states(const Input& input, const ModelConfig& config, at::ScalarType dtype, int64_t kept_tokens) {
   const at::Tensor &states = input.encoder_hidden_BSC, &mask = input.encoder_mask_BS;
   const int64_t batch = input.ids_BT.size(0);
   if (!config.add_cross_attention) {
@@ -102,11 +79,10 @@ void check_encoder_states(const Input& input, const ModelConfig& config, at::Sca
     }
     return;
   }
-  const bool kept = cache && cache->tokens > 0;
-  if (kept) {
+  if (kept_tokens > 0) {
     if (states.defined() || mask.defined()) {
       fail(kWhere, "encoder states must be given at the first call with a cache only, got them again after {} tokens",
-           cache->tokens);
+           kept_tokens);
     }
     return;
   }
@@ -125,7 +101,7 @@ void check_encoder_states(const Input& input, const ModelConfig& config, at::Sca
 
 }  // namespace
 
-void check_input(const Input& input, const ModelConfig& config, at::ScalarType dtype, const KeyValueCache* cache) {
+void check_input(const Input& input, const ModelConfig& config, at::ScalarType dtype, int64_t kept_tokens) {
   const at::Tensor& ids_BT = input.ids_BT;
   if (!ids_BT.defined() || ids_BT.dim() != 2) {
     fail(kWhere, "token ids must be [batch, tokens], got {} dimensions", ids_BT.defined() ? ids_BT.dim() : 0);
@@ -152,12 +128,11 @@ void check_input(const Input& input, const ModelConfig& config, at::ScalarType d
     check_range(input.sequence_ids_BT, -1, std::numeric_limits<int32_t>::max(), "segments");
   }
   if (input.positions_BT.defined()) check_positions(input);
-  if (cache) check_cache(*cache, config, dtype, input);
-  check_encoder_states(input, config, dtype, cache);
+  check_encoder_states(input, config, dtype, kept_tokens);
 }
 
 void check_call(const Input& input, const ModelConfig& config, Head head, at::ScalarType dtype, int64_t num_choices,
-                const KeyValueCache* cache) {
+                int64_t kept_tokens) {
   const HeadRow& row = row_of(head);
   if (num_choices < 1 || (num_choices != 1 && row.reads != HeadRow::Reads::kChoice)) {
     fail(kWhere, "num_choices must be 1 except for multiple choice, got {}", num_choices);
@@ -165,10 +140,7 @@ void check_call(const Input& input, const ModelConfig& config, Head head, at::Sc
   if (input.ids_BT.defined() && input.ids_BT.dim() == 2 && input.ids_BT.size(0) % num_choices != 0) {
     fail(kWhere, "the batch must be a multiple of the {} choices, got {}", num_choices, input.ids_BT.size(0));
   }
-  if (cache && !reads_tokens(head)) {
-    fail(kWhere, "a cache needs a head that reads every token, got {}", architecture_of(config, head));
-  }
-  check_input(input, config, dtype, cache);
+  check_input(input, config, dtype, kept_tokens);
 }
 
 }  // namespace rf::nn

@@ -105,9 +105,9 @@ struct Model::Impl {
   at::Tensor read_vector(const at::Tensor& hidden_BTC, const Input& input) const;
   at::Tensor pooled(const at::Tensor& read_BC) const;
   at::Tensor logits(at::Tensor x, const Dropout& drop) const;
-  // The input of a forward pass, with drawn positions in training. With a cache, positions are never drawn.
-  Input drawn(const Input& input, const KeyValueCache* cache, bool training, DropoutKey& key) const {
-    if (!training || cache || config.training_positions == TrainingPositions{}) return input;
+  // The input of a forward pass, with drawn positions in training.
+  Input drawn(const Input& input, bool training, DropoutKey& key) const {
+    if (!training || config.training_positions == TrainingPositions{}) return input;
     return with_training_positions(input, config.training_positions, key);
   }
 };
@@ -213,11 +213,11 @@ std::vector<ops::Terms> Model::position_terms(int64_t tokens) const { return imp
 
 const Encoding& Model::position_encoding() const { return impl_->body.encoding(); }
 
-at::Tensor Model::encode(const Input& given, KeyValueCache* cache) {
+at::Tensor Model::encode(const Input& given) {
   const Input input = with_layout_on_cpu(given);
-  check_input(input, impl_->config, impl_->body.dtype(), cache);
+  check_input(input, impl_->config, impl_->body.dtype());
   DropoutKey key = dropout_key_of(input, is_training());
-  return impl_->body.encode(impl_->drawn(input, cache, is_training(), key), cache, {&key, is_training()});
+  return impl_->body.encode(impl_->drawn(input, is_training(), key), {&key, is_training()});
 }
 
 at::Tensor Model::pooled(const at::Tensor& hidden_BTC) {
@@ -247,18 +247,17 @@ at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
   return impl_->logits(hidden_NC, {});
 }
 
-Output Model::forward(const Input& given, int64_t num_choices, KeyValueCache* cache) {
+Output Model::forward(const Input& given, int64_t num_choices) {
   const Input input = with_layout_on_cpu(given);
   const ModelConfig& config = impl_->config;
   const HeadRow& row = row_of(impl_->head);
-  const bool begins = !cache || cache->tokens == 0;
-  check_call(input, config, impl_->head, impl_->body.dtype(), num_choices, cache);
+  check_call(input, config, impl_->head, impl_->body.dtype(), num_choices);
   DropoutKey key = dropout_key_of(input, is_training());
   const Dropout drop{&key, is_training()};
   Output out;
-  out.hidden_BTC = impl_->body.encode(impl_->drawn(input, cache, is_training(), key), cache, drop);
+  out.hidden_BTC = impl_->body.encode(impl_->drawn(input, is_training(), key), drop);
   const at::Tensor read_BC = impl_->read_vector(out.hidden_BTC, input);
-  if (begins && impl_->pooler.weight->defined()) out.pooled_BC = impl_->pooled(read_BC);
+  if (impl_->pooler.weight->defined()) out.pooled_BC = impl_->pooled(read_BC);
   if (row.columns == 0) return out;
   const at::Tensor logits = impl_->logits(impl_->starts_with_pooler   ? out.pooled_BC
                                           : reads_tokens(impl_->head) ? out.hidden_BTC

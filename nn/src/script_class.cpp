@@ -73,23 +73,6 @@ class KeptWarnings : public c10::WarningHandler {
   c10::WarningUtils::WarningHandlerGuard guard_{this};
 };
 
-using MaybeTensor = std::optional<at::Tensor>;
-
-// What the checks read of a cache that Python keeps: layers, rows, tokens; keys and cross keys of the first layer, and
-// positions.
-using CacheFacts = std::tuple<int64_t, int64_t, int64_t, MaybeTensor, MaybeTensor, MaybeTensor>;
-KeyValueCache cache_of(const CacheFacts& facts) {
-  const auto& [layers, batch, tokens, key, cross_key, positions] = facts;
-  KeyValueCache cache;
-  cache.layers.resize(static_cast<size_t>(layers));
-  if (layers > 0) {
-    cache.layers[0].key_BSHD = key.value_or(at::Tensor());
-    cache.layers[0].cross_key_BSHD = cross_key.value_or(at::Tensor());
-  }
-  cache.batch = batch, cache.tokens = tokens, cache.positions_BS = positions.value_or(at::Tensor());
-  return cache;
-}
-
 // What the modules of Python are made from (python/roformer_cpp/model.py).
 nlohmann::json layout_of(const ModelConfig& config, Head head) {
   nlohmann::json stages = nlohmann::json::array();
@@ -192,15 +175,12 @@ struct ScriptModel : torch::CustomClassHolder {
   }
 
   // Throws the errors of a call, without computing it; num_choices: of a call that computes a head.
-  void check(const TensorDict& inputs, int64_t dtype, std::optional<int64_t> num_choices,
-             const std::optional<CacheFacts>& facts) const {
+  void check(const TensorDict& inputs, int64_t dtype, std::optional<int64_t> num_choices, int64_t kept_tokens) const {
     with_value_errors([&] {
       const Input input = with_layout_on_cpu(input_of(inputs, {}));
-      const KeyValueCache cache = facts ? cache_of(*facts) : KeyValueCache{};
-      const KeyValueCache* const given = facts ? &cache : nullptr;
       const auto type = static_cast<at::ScalarType>(dtype);
-      if (!num_choices) return check_input(input, model->config(), type, given);
-      check_call(input, model->config(), model->head(), type, *num_choices, given);
+      if (!num_choices) return check_input(input, model->config(), type, kept_tokens);
+      check_call(input, model->config(), model->head(), type, *num_choices, kept_tokens);
     });
   }
 

@@ -148,7 +148,6 @@ void register_encodings(torch::Library& library) {
       .def("shared", &ScriptEncoding::shared)
       .def("token_numbers", &ScriptEncoding::token_numbers)
       .def("terms", &ScriptEncoding::terms)
-      .def("reads_vectors", [](const EncodingSelf& self) { return self->encoding->reads_vectors(); })
       .def("changes_words", [](const EncodingSelf& self) { return self->encoding->changes_words(); })
       .def("reads",
            [](const EncodingSelf& self) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "rf/nn/attention.h"
-#include "rf/nn/cache.h"
 #include "rf/nn/model.h"
 #include "rf/nn/positions.h"
 
@@ -13,13 +12,13 @@ namespace rf::nn {
 Input with_layout_on_cpu(Input input);
 
 // Throws Error for wrong shapes and dtypes; ids, types and masks out of range (with the value and its place); empty
-// input; negative positions; segments together with a mask; encoder states without cross-attention or the reverse; a
-// cache in a model that is not causal, or from another batch or model. dtype: of keys and values.
-void check_input(const Input& input, const ModelConfig& config, at::ScalarType dtype, const KeyValueCache* cache);
+// input; negative positions; segments together with a mask; encoder states without cross-attention or the reverse.
+// dtype: of keys and values. kept_tokens: that a cache of Python has, with the encoder states; in C++ 0.
+void check_input(const Input& input, const ModelConfig& config, at::ScalarType dtype, int64_t kept_tokens = 0);
 
-// The same, and the rules of heads: num_choices and a cache.
+// The same, and the rule of num_choices.
 void check_call(const Input& input, const ModelConfig& config, Head head, at::ScalarType dtype, int64_t num_choices,
-                const KeyValueCache* cache);
+                int64_t kept_tokens = 0);
 
 // Returns the input with drawn positions, one draw per sequence: a row, or a run of equal segments. They depend on the
 // given positions and on one stream of the key. Throws Error for positions on several axes, and for a sequence with
@@ -27,14 +26,14 @@ void check_call(const Input& input, const ModelConfig& config, Head head, at::Sc
 Input with_training_positions(const Input& input, const TrainingPositions& how, DropoutKey& key);
 
 struct Tokens {
-  Positions positions;         // queries: the new tokens; keys: cached and new tokens
+  Positions positions;
   at::Tensor key_mask_BS;      // bool, on the device of the ids; padding is false; undefined: no padding, or marked in
                                // sequence_ids_BS
   at::Tensor sequence_ids_BS;  // of packed rows, else undefined
 };
 
-// Positions default to 0, 1, .., and continue after the cache; the new tokens are appended to the cache.
-Tokens make_tokens(const Input& input, KeyValueCache* cache);
+// Positions default to 0, 1, ..
+Tokens make_tokens(const Input& input);
 
 // Queries attend to the keys of their sequence that are not padding and inside the window.
 AttentionContext self_attention_context(const Tokens& tokens, TokenWindow window);

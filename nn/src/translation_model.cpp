@@ -52,8 +52,8 @@ struct TranslationModel::Impl {
     Body body;
     at::Tensor run(const Input& given, const Dropout& drop) const {
       const Input input = with_layout_on_cpu(given);
-      check_input(input, config, body.dtype(), nullptr);
-      return body.encode(input, nullptr, drop);
+      check_input(input, config, body.dtype());
+      return body.encode(input, drop);
     }
   };
 

@@ -44,11 +44,29 @@ class KeyValueCache:
     def __repr__(self) -> str:
         return f"KeyValueCache({self.count} tokens of {self.batch} rows, {len(self.layers)} layers)"
 
-    def facts(self) -> tuple:
-        """What C++ checks (nn/src/script_class.cpp)."""
-        first = self.layers[0] if self.layers else CachedLayer()
-        cross = None if first.cross is None else first.cross[0]
-        return len(self.layers), self.batch, self.count, first.key, cross, self.positions
+    def check(
+        self, layers: int, heads: int, head_dim: int, has_keys: bool, has_cross: bool, dtype: torch.dtype
+    ) -> None:
+        """Refuses a cache of another model, or of other dtypes."""
+        if not self.count:
+            return
+        first, shape = self.layers[0], (heads, head_dim)
+        fits = len(self.layers) == layers and has_cross == (first.cross is not None)
+        if not fits or (first.key is None or first.key.shape[2:] != shape if has_keys else first.key is not None):
+            raise ValueError(
+                f"[input] a cache must be of the same model, got one of another model, with {len(self.layers)} layers"
+            )
+        if has_keys and first.key.dtype != dtype:
+            names = {torch.float32: "Float", torch.float64: "Double", torch.bfloat16: "BFloat16", torch.float16: "Half"}
+            raise ValueError(f"[input] keys of a cache must be {names[dtype]}, got {names[first.key.dtype]}")
+
+    def check_tokens(self, ids: Tensor, positions: Tensor | None) -> None:
+        """Refuses tokens of another batch, or with positions on other axes."""
+        if self.count and len(ids) != self.batch:
+            raise ValueError(f"[input] the batch must be that of the cache, {self.batch}, got {len(ids)}")
+        axes, before = (1 if x is None or x.dim() != 3 else x.shape[2] for x in (positions, self.positions))
+        if self.count and axes != before:
+            raise ValueError(f"[input] positions must have as many axes as those of the cache, {before}, got {axes}")
 
     def begun(self, layers: int) -> "KeyValueCache":
         """A copy, to be changed by a pass."""
@@ -212,11 +230,11 @@ class Pass:
         return operator_call("encoding", self.encoding._script.layer_input, tensors, layer, self.shared)
 
     def token_numbers(self, layer: int, hidden: Tensor) -> Tensor | None:
-        if torch.compiler.is_compiling():
-            return None  # terms compute them
+        if torch.compiler.is_compiling() or not self.encoding.reads_tokens:
+            return None  # in compiled code, terms compute them
         tensors = self.encoding._tensors()
         numbers = operator_call("encoding", self.encoding._script.token_numbers, tensors, layer, hidden)
-        if numbers is None or self.cache is None:
+        if self.cache is None:
             return numbers
         kept = self.cache.layers[layer]
         kept.numbers = _joined(kept.numbers, numbers)
@@ -256,7 +274,7 @@ class Pass:
         where, is_same = where.to(q.device), keys is None or keys is where
         mask = None if self.key_mask is None else self.key_mask[:, None, None]
         tensors = {"positions": where, "key_positions": where if is_same else keys.to(q.device)}
-        tensors |= {"mask": mask, "prefix": self.prefix, "sequences": self.packed}
+        tensors |= {"mask": mask, "prefix": self.prefix, "packed": self.packed}
         sides = -1, 0 if self.is_causal else -1
         out = self._attended(q, k, v, terms, tensors, sides)
         if not self.attends:

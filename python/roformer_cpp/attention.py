@@ -158,7 +158,8 @@ def attend(
     """``attention`` of checked arguments, tokens first.
 
     Args:
-        tensors: by name; also ``seed``, of dropout, and ``sequences``, int64 ``[B, S]``: packed rows, -1 for padding.
+        tensors: by name; also ``seed``, of dropout, and ``packed``, int64 ``[B, S]``: sequences of packed rows, -1 for
+            padding.
         sides: the window.
         stream: of the seed.
     """
@@ -192,7 +193,7 @@ def _attend(terms: Terms, call: Call) -> Tensor:
         observe(q, k, terms, where, prefix)
     draws = dropout, 0 if seed is None else int(seed)
     operator = torch.ops.roformer.attention.default
-    arguments = *terms.arguments(), *where, kernel, *draws, prefix, call.one("sequences"), stream
+    arguments = *terms.arguments(), *where, kernel, *draws, prefix, call.one("packed"), stream
     return operator_call("attention", operator, q, k, v, *arguments)
 
 

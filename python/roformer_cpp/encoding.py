@@ -36,7 +36,8 @@ class Encoding(ScriptModule):
         self.name = name
         given = [part._text for part in parts] if definition is None else definition
         self._text = json.dumps(given)  # _made makes the C++ object from it
-        self.changes_words, self.reads_vectors = script.changes_words(), script.reads_vectors()
+        self.changes_words, reads = script.changes_words(), script.reads()
+        self.reads_tokens, self.reads_vectors = "tokens" in reads, "vectors" in reads
 
     def __repr__(self) -> str:
         numbers = sum(parameter.numel() for parameter in self.parameters())
@@ -190,6 +191,12 @@ def _made(text: str) -> torch.ScriptObject:
     return script
 
 
+def _zeros_of(script: torch.ScriptObject) -> list[Tensor]:
+    """Values for the parameters and buffers."""
+    values = [*script.named_parameters().values(), *script.named_buffers().values()]
+    return [torch.zeros(x.shape, dtype=x.dtype, device="cpu") for x in values]
+
+
 def _is_combination(given: list) -> bool:
     """Whether a definition is a list of the definitions of parts, which are texts in brackets."""
     return all(isinstance(part, str) and part.startswith("[") for part in given)
@@ -206,8 +213,7 @@ def _added_size(text: str, method: str) -> int:
     )
     script, layer = kept_script("encoding", text), [0] * (method == "layer_input")
     with _disable_current_modes():
-        tensors = [torch.zeros(x.shape, device="cpu") for x in script.named_parameters().values()]
-        tensors += [torch.zeros(x.shape, dtype=x.dtype, device="cpu") for x in script.named_buffers().values()]
+        tensors = _zeros_of(script)
         refusal = None
         for axes in _AXES:
             try:
@@ -228,8 +234,7 @@ def _reads_projections(text: str) -> bool:
     """Terms of zeros are refused without what they read."""
     script = kept_script("encoding", text)
     with _disable_current_modes(), torch.device("cpu"):
-        tensors = [torch.zeros(x.shape) for x in script.named_parameters().values()]
-        tensors += [torch.zeros(x.shape, dtype=x.dtype) for x in script.named_buffers().values()]
+        tensors = _zeros_of(script)
         for axes in _AXES:
             try:
                 positions = torch.zeros((1, 1, axes) if axes else (1, 1), dtype=torch.int64)

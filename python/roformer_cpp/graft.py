@@ -252,7 +252,7 @@ def _made(
         raise ValueError(f"[graft] keys must come with the name of an encoding, got {next(iter(keys))}")
     new = given if isinstance(given, Encoding) else _named(config, modules, own, given, keys)
     outside = new.acts_on_input(in_layers=True)
-    adds_alone = own is None and not keep and not new._script.changes_words() and new.name in ("learned", "sinusoidal")
+    adds_alone = own is None and not keep and not new.changes_words and new.name in ("learned", "sinusoidal")
     if outside and not adds_alone:
         raise ValueError(
             f"[graft] encoding must act on attention alone, got {outside}, which changes the input of "

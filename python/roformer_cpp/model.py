@@ -263,8 +263,17 @@ class Model(ScriptModule):
                 "[model] parameters must have values, got a tensor on the device meta. Hint: "
                 "load_state_dict(.., assign=True)"
             )
-        facts = None if cache is None else cache.facts()
-        operator_call("input", self._script.check, given, SCALAR_TYPES[dtype], num_choices, facts)
+        layout, kept = self._layout, 0 if cache is None else cache.count
+        operator_call("input", self._script.check, given, SCALAR_TYPES[dtype], num_choices, kept)
+        if cache is None:
+            return
+        if num_choices is not None and layout["reads"] != "tokens":
+            raise ValueError(f"[input] a cache needs a head that reads every token, got {self.head}")
+        if not layout["is_decoder"]:
+            raise ValueError("[input] a cache needs causal attention (is_decoder), got a bidirectional model")
+        sizes = layout["layers"], layout["heads"], layout["hidden_size"] // layout["heads"]
+        cache.check(*sizes, layout["linear_attention"] is None, layout["cross_attention"], dtype)
+        cache.check_tokens(given["input_ids"], given.get("positions"))
 
     def _ids_of(self, words: Tensor, input_ids: Tensor | None) -> Tensor:
         """Ids that stand for word embeddings in checks."""
@@ -374,7 +383,16 @@ class Model(ScriptModule):
     @property
     def config(self) -> dict:
         """The configuration, with the keys of config.json."""
-        return json.loads(self._definition[0])
+        return _Config(json.loads(self._definition[0]))
+
+
+class _Config(dict):
+    """Keys also as attributes, which the ``Trainer`` of ``transformers`` reads and sets."""
+
+    def __getattr__(self, name: str) -> object:
+        if name not in self:
+            raise AttributeError(name)
+        return self[name]
 
 
 def _key(dropout_key: tuple[int, int] | None) -> tuple[int, int] | None:

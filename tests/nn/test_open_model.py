@@ -234,3 +234,23 @@ def test_lora_on_every_linear_layer(name, tmp_path):
     assert (merged(IDS)["logits"] - out["logits"]).abs().max() <= tol.T4_MAX * out["logits"].abs().max()
     merged.save(tmp_path)
     assert torch.equal(roformer_cpp.load_model(tmp_path)(IDS)["logits"], merged(IDS)["logits"])
+
+
+def test_the_trainer_of_transformers(tmp_path):
+    """It finds the loss, the arguments of the call and the parameters."""
+    model, ids = built("RoFormerForTokenClassification"), ids_of(8, 9)
+    before = model.classifier.weight.detach().clone()
+    arguments = transformers.TrainingArguments(
+        str(tmp_path),
+        max_steps=3,
+        learning_rate=0.01,
+        use_cpu=True,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    rows = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": row % 4} for row in ids]
+    trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)
+    assert trainer.train().training_loss > 0 and not torch.equal(model.classifier.weight, before)
+    expected = model.eval()(ids, labels=ids % 4)["loss"]
+    assert abs(trainer.evaluate()["eval_loss"] - expected) <= tol.T4_MAX * expected

@@ -374,7 +374,8 @@ def test_a_layer_exported_and_loaded_again(tmp_path):
 
 def test_parameters_of_a_compiled_model_may_be_replaced():
     torch._dynamo.reset()
-    model, other = model_and_loss("RoFormerModel")[0], roformer_cpp.build_model(CONFIG, "RoFormerModel", seed=7)
+    model = model_and_loss("RoFormerModel")[0]
+    other = roformer_cpp.build_model(model.config, "RoFormerModel", seed=7)
     ids = torch.arange(1, 11).view(2, 5)
     compiled = torch.compile(lambda ids: model(ids)["hidden"], fullgraph=True, backend="aot_eager")
     before = compiled(ids)

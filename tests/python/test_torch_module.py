@@ -227,20 +227,22 @@ def process_group(tmp_path):
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize("wrap", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp2", "fsdp2 by layer"])
 def test_distributed_wrappers(process_group, wrap):
     plain, model = built(), built()
     plain(IDS)["logits"].square().sum().backward()
     if wrap == "ddp":
         wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
     else:
+        for layer in model.roformer.encoder.layer if wrap.endswith("layer") else ():
+            torch.distributed.fsdp.fully_shard(layer)
         wrapped = torch.distributed.fsdp.fully_shard(model)
     out = wrapped(IDS)["logits"]
     assert torch.equal(out, plain(IDS)["logits"])
     out.square().sum().backward()
     for (name, parameter), other in zip(plain.named_parameters(), model.parameters(), strict=True):
         if parameter.grad is not None:
-            grad = other.grad.full_tensor() if wrap == "fsdp2" else other.grad
+            grad = other.grad if wrap == "ddp" else other.grad.full_tensor()
             assert torch.equal(grad, parameter.grad), name
 
 

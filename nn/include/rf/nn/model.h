@@ -1,7 +1,7 @@
 // An encoder with any position encoding and either attention (R-VAR-03): a post-LN BERT body and the heads of RoFormer
 // and BERT in transformers. One class serves all: encoding, attention, family and head are values of the configuration,
 // so BERT (learned positions), NEZHA, a T5- or DeBERTa-style encoder, RoFormer and Performer are configurations; with
-// is_decoder attention is causal, as in GPT, and a key/value cache (rf/nn/cache.h) may be used.
+// is_decoder attention is causal, as in GPT. Caches of keys and values are Python's and the engine's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 #include "rf/model/config.h"
 #include "rf/model/weights.h"
-#include "rf/nn/cache.h"
+#include "rf/nn/attention.h"
 #include "rf/ops/terms.h"
 
 namespace rf::nn {
@@ -33,11 +33,9 @@ struct Input {
                         // tokens before the first of another type are the prefix
   at::Tensor sequence_ids_BT;  // optional, int32, in place of mask_BT: tokens attend within equal values >= 0; -1 is
                                // padding
-  at::Tensor positions_BT;     // optional, int64 [T], [B,T] or, on several axes, [1 or B,T,axes], >= 0; default 0..T-1,
-                               // with a cache continuing after it
+  at::Tensor positions_BT;     // optional, int64 [T], [B,T] or, on several axes, [1 or B,T,axes], >= 0; default 0..T-1
   at::Tensor real_positions_BT = {};  // optional, float64 [B,T], instead of positions_BT
-  // With add_cross_attention: the states to attend to, [B,S,C], and their mask (like mask_BT). With a cache: only at
-  // its first call.
+  // With add_cross_attention: the states to attend to, [B,S,C], and their mask (like mask_BT).
   at::Tensor encoder_hidden_BSC, encoder_mask_BS;
   // The key of dropout's draws in training mode. Absent: each forward pass draws a seed from torch's default generator,
   // so passes have different masks, which torch.manual_seed and a restored generator repeat.
@@ -47,8 +45,8 @@ struct Input {
 // Fields that a head does not compute are undefined tensors.
 struct Output {
   at::Tensor hidden_BTC;  // last hidden state
-  at::Tensor pooled_BC;   // family bert: bare model (with a cache: at its first call), sequence classification,
-                          // multiple choice; prefix language models: bare model and causal language model
+  at::Tensor pooled_BC;   // family bert: bare model, sequence classification, multiple choice; prefix language models:
+                          // bare model and causal language model
   at::Tensor logits;      // MaskedLm/CausalLm/PreTraining [B,T,V]; classification [B,num_labels]; choice [B/choices,
                           // choices]; token classification [B,T,num_labels]
   at::Tensor start_logits_BT, end_logits_BT;  // question answering
@@ -80,12 +78,9 @@ class Model : public torch::nn::Module {
   // check_length().
   std::vector<ops::Terms> position_terms(int64_t tokens) const;
   const Encoding& position_encoding() const;
-  // cache: nullptr, or the seen tokens of a causal model, to which the new tokens are added; results equal those for
-  // the whole sequence.
-  at::Tensor encode(const Input& given, KeyValueCache* cache = nullptr);  // [B,T,C]
-  // num_choices: only for Head::kMultipleChoice, whose input is [B*choices, T]. Heads that use one token of a sequence,
-  // sequence classification and multiple choice, do not accept a cache.
-  Output forward(const Input& given, int64_t num_choices = 1, KeyValueCache* cache = nullptr);
+  at::Tensor encode(const Input& given);  // [B,T,C]
+  // num_choices: only for Head::kMultipleChoice, whose input is [B*choices, T].
+  Output forward(const Input& given, int64_t num_choices = 1);
   // The pooler's vectors [B,C] of hidden states; see Output.
   at::Tensor pooled(const at::Tensor& hidden_BTC);
   // Logits [N,V] of the masked-LM or causal-LM head at chosen hidden states [N,C] (or [B,T,C]) only.
