@@ -51,6 +51,8 @@ TITLES = {
     "layers": "Layers",
     "model": "Models",
     "patch": "Models of transformers",
+    "graft": "Grafted encodings",
+    "inspection": "Attention to look at",
 }
 WIDTH = 110
 

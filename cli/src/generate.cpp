@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "command.h"
+#include "generation_options.h"
 #include "read_options.h"
 #include "rf/data/reader.h"
 #include "rf/engine/generator.h"
 #include "rf/io/error.h"
-#include "rf/model/run_checkpoints.h"
+#include "rf/io/files.h"
 #include "rf/tasks/continuation.h"
+#include "rf/tasks/json_schema.h"
 
 namespace rf::cli {
 
@@ -21,19 +23,38 @@ namespace {
 
 constexpr const char* kGenerateWhere = "generate";
 
-struct GenerateOptions {
-  std::string model_dir;
-  std::vector<std::string> prompts, stops;
+using OrderedJson = nlohmann::ordered_json;
+
+struct GenerateOptions : TextOptions {
+  std::vector<std::string> prompts;
   data::ReadOptions read;
-  text::LoadOptions load;
-  engine::Precision precision = engine::Precision::kFloat32;
-  engine::GenerationOptions generation;
-  bool sample = false, no_stop = false, stream = false;
+  std::string schema_path;
+  bool chat = false, json = false, stream = false;
 };
 
-tasks::Stops stops_of(const GenerateOptions& options, const tasks::Continuer& continuer) {
-  if (options.no_stop) return {};
-  return options.stops.empty() ? continuer.default_stops() : continuer.stops_of(options.stops, "--stop");
+OrderedJson messages_of(const std::string& text) { return {{{"role", "user"}, {"content", text}}}; }
+
+// The messages, after the one of --system.
+OrderedJson with_system(const TextOptions& options, const OrderedJson& messages) {
+  OrderedJson all = OrderedJson::array();
+  if (!options.system.empty()) all.push_back({{"role", "system"}, {"content", options.system}});
+  all.insert(all.end(), messages.begin(), messages.end());
+  return all;
+}
+
+std::shared_ptr<const tasks::JsonSchema> schema_of(const GenerateOptions& options) {
+  if (options.json) return std::make_shared<const tasks::JsonSchema>(tasks::JsonSchema::any_object());
+  if (options.schema_path.empty()) return nullptr;
+  const auto schema = OrderedJson::parse(io::read_file(options.schema_path), nullptr, /*allow_exceptions=*/false);
+  if (schema.is_discarded())
+    fail<ArgumentError>(kGenerateWhere, "--json-schema must be JSON, got {}", options.schema_path);
+  return std::make_shared<const tasks::JsonSchema>(schema);
+}
+
+tasks::ContinuationForm form_of(const GenerateOptions& options) {
+  return {.prompt = options.chat ? tasks::PromptForm::kChat : tasks::PromptForm::kText,
+          .empty = options.read.inputs.empty() ? tasks::EmptyPrompts::kRefused : tasks::EmptyPrompts::kWithoutResult,
+          .schema = schema_of(options)};
 }
 
 // Continues prompts and writes their results, in order.
@@ -42,14 +63,17 @@ class Writer {
   Writer(const GenerateOptions& options, const tasks::Continuer& continuer)
       : generation_(options.generation),
         continuer_(continuer),
+        options_(options),
         stops_(stops_of(options, continuer)),
-        empty_(options.read.inputs.empty() ? tasks::EmptyPrompts::kRefused : tasks::EmptyPrompts::kWithoutResult) {}
+        form_(form_of(options)) {}
 
   void add(std::string prompt) { hold({.text = std::move(prompt)}); }
   // A prompt of an input: one line or record, unchanged. A prompt without tokens or a bad record gets an error as its
   // result, so that the others still get theirs.
   void add(const data::SourceText& source) {
-    Prompt prompt{.text = std::string(source.text), .place = fmt::format("{} line {}", source.source, source.line)};
+    Prompt prompt{.text = std::string(source.text),
+                  .place = fmt::format("{} line {}", source.source, source.line),
+                  .is_list = source.is_list};
     if (!source.id.empty()) prompt.id = nlohmann::json::parse(source.id);
     if (!source.problem.empty()) prompt.problem = fmt::format("[input] {} {}", prompt.place, source.problem);
     hold(std::move(prompt));
@@ -58,9 +82,9 @@ class Writer {
   void finish() {
     std::vector<std::string> asked;
     for (const Prompt& each : prompts_) {
-      if (each.problem.empty()) asked.push_back(each.text);
+      if (each.problem.empty()) asked.push_back(options_.chat ? each.chat : each.text);
     }
-    const auto results = continuer_.continue_prompts(asked, generation_, stops_, empty_);
+    const auto results = continuer_.continue_prompts(asked, generation_, stops_, form_);
     auto result = results.begin();
     for (Prompt& each : prompts_) {
       if (each.problem.empty()) {
@@ -88,9 +112,20 @@ class Writer {
     std::string place{};    // of an input
     std::string problem{};  // why the prompt is missing; empty if it exists
     nlohmann::json id{};    // of its record; null if absent
+    bool is_list = false;   // JSON text of messages
+    std::string chat{};     // with --chat: what the model reads
   };
 
   void hold(Prompt prompt) {
+    if (options_.chat && prompt.problem.empty()) {
+      const auto messages = prompt.is_list ? OrderedJson::parse(prompt.text) : messages_of(prompt.text);
+      try {
+        prompt.chat = continuer_.chat(with_system(options_, messages), OrderedJson::object());
+      } catch (const Error& error) {
+        if (prompt.place.empty()) throw;
+        prompt.problem = fmt::format("[input] {} must be a chat, got: {}", prompt.place, error.what());
+      }
+    }
     prompts_.push_back(std::move(prompt));
     // Holds several batches, so that the next prompt takes the place of a finished one.
     if (std::ssize(prompts_) / 4 >= generation_.batch) finish();
@@ -108,19 +143,21 @@ class Writer {
 
   const engine::GenerationOptions& generation_;
   const tasks::Continuer& continuer_;
+  const GenerateOptions& options_;
   const tasks::Stops stops_;
-  const tasks::EmptyPrompts empty_;
+  const tasks::ContinuationForm form_;
   int64_t index_ = 0;  // of the first held prompt
   int64_t refused_ = 0;
   std::vector<Prompt> prompts_;
 };
 
 int run_generate(const GenerateOptions& options) {
-  check_dictionaries(options.load);
-  const tasks::Continuer continuer(model_of_run(options.model_dir, say),
-                                   {.precision = options.precision, .load = options.load, .note = warn_user});
+  const tasks::Continuer continuer = open_continuer(options);
   if (options.stream) {
-    auto stream = continuer.stream(options.prompts[0], options.generation, stops_of(options, continuer));
+    const std::string prompt =
+        options.chat ? continuer.chat(with_system(options, messages_of(options.prompts[0])), OrderedJson::object())
+                     : options.prompts[0];
+    auto stream = continuer.stream(prompt, options.generation, stops_of(options, continuer), form_of(options));
     while (const auto part = stream.next()) emit_lines(*part);
     emit_lines("\n");
     return kOk;
@@ -148,82 +185,35 @@ void check_stream(const CLI::App& app, const GenerateOptions& options) {
   }
 }
 
-// Selects the search from the options. Options that the selected search would ignore are refused.
-engine::Search search_of(const CLI::App& app, const GenerateOptions& options) {
-  const auto given = [&](const char* name) { return app.count(name) > 0; };
-  const auto first_of = [&](std::initializer_list<const char*> names) {
-    for (const char* name : names) {
-      if (given(name)) return name;
-    }
-    return "";
-  };
-  const std::string sampling = first_of({"--sample", "--temperature", "--top-k", "--top-p"});
-  if (given("--beams") && !sampling.empty()) {
-    fail_usage(kGenerateWhere, "--beams must be without sampling, got {}", sampling);
-  }
-  if (const std::string of_beams = first_of({"--length-penalty"}); !given("--beams") && !of_beams.empty()) {
-    fail_usage(kGenerateWhere, "{} must be with --beams, got none", of_beams);
-  }
-  if (sampling.empty() && given("--seed")) {
-    fail_usage(kGenerateWhere, "--seed must be with sampling (--sample, --temperature, --top-k or --top-p), got none");
-  }
-  if (sampling.empty() && !given("--beams") && options.generation.return_sequences != 1) {
-    fail_usage(kGenerateWhere, "--num-return-sequences must be 1 without sampling and --beams, got {}",
-               options.generation.return_sequences);
-  }
-  if (!options.stops.empty() && options.no_stop)
-    fail_usage(kGenerateWhere, "--no-stop must be without --stop, got both");
-  return given("--beams")   ? engine::Search::kBeams
-         : sampling.empty() ? engine::Search::kGreedy
-                            : engine::Search::kSample;
-}
-
-void add_search_options(CLI::App& app, GenerateOptions& options) {
-  engine::GenerationOptions& generation = options.generation;
-  add_default(app, "--max-new-tokens", generation.max_new_tokens, "Tokens at most, up to 2^30");
-  add_default(app, "--min-new-tokens", generation.min_new_tokens, "No end before so many tokens");
-  app.add_flag("--sample", options.sample,
-               "Draw each token from its distribution; so do the next three options. Without them, and without "
-               "--beams, it is the most probable one");
-  add_default(app, "--temperature", generation.temperature, "Divides the logits; below 1 probable tokens gain");
-  add_default(app, "--top-k", generation.top_k, "Draw from the k most probable tokens only; 0: all");
-  add_default(app, "--top-p", generation.top_p, "Draw from the fewest tokens whose probability is at least p");
-  add_default(app, "--repetition-penalty", generation.repetition_penalty,
-              "Above 1, tokens that occur already, in the prompt too, become less probable");
-  app.add_option("--beams", generation.beams, "Beam search with so many beams");
-  add_default(app, "--length-penalty", generation.length_penalty,
-              "Beams are ranked by log-probability over tokens^penalty");
-  add_default(app, "--num-return-sequences", generation.return_sequences, "Results for each prompt; beams: the best");
-  app.add_option(
-         "--stop", options.stops,
-         "A string that ends a text, which keeps it, or a special token; may be given several times; default: what "
-         "ends a text in the tokenizer, as [SEP]")
-      ->allow_extra_args(false);
-  app.add_flag("--no-stop", options.no_stop, "Nothing ends a text before --max-new-tokens");
-  app.add_flag("--stream", options.stream, "Write the text of one --prompt as it is found, in place of a JSON line");
-  add_default(app, "--batch", generation.batch, "Sequences that are computed at once; no result depends on it");
-}
-
 std::function<int()> configure_generate(CLI::App& app, const Common& common) {
   auto options = std::make_shared<GenerateOptions>();
-  app.add_option("--model", options->model_dir, "Directory of a causal language model, or a GGUF file")->required();
   app.add_option("--prompt", options->prompts, "Text to continue; may be given several times")->allow_extra_args(false);
   add_read_options(app, options->read);
   app.get_option("--input")->required(false)->description(
       "Prompts, one per line or record, as they stand: files, directories, patterns, or - for standard input");
   app.get_option("--skip-bad-records")->description("Give a damaged record an error as its result, and go on");
   add_id_field(app, options->read);
-  add_search_options(app, *options);
-  add_precision(app, options->precision);
-  add_dictionary(app, options->load);
+  app.add_flag("--chat", options->chat,
+               "Each prompt is what a user says to the model, by its chat template; a field that is a list has the "
+               "messages of a conversation");
+  app.add_option("--system", options->system, "With --chat: the system message")->needs("--chat");
+  add_text_options(app, *options);
+  add_default(app, "--max-new-tokens", options->generation.max_new_tokens, "Tokens at most, up to 2^30");
+  add_beam_options(app, *options);
+  app.add_option("--json-schema", options->schema_path, "File with a JSON schema; each text is a value that it allows")
+      ->type_name("FILE");
+  app.add_flag("--json", options->json, "Each text is a JSON object")->excludes("--json-schema");
+  app.add_flag("--stream", options->stream, "Write the text of one --prompt as it is found, in place of a JSON line");
+  add_default(app, "--batch", options->generation.batch,
+              "Sequences that are computed at once; no result depends on it");
   return [&app, &common, options] {
     if (options->prompts.empty() == options->read.inputs.empty()) {
       fail_usage(kGenerateWhere, "either --prompt or --input must be given, got {}",
                  options->prompts.empty() ? "none" : "both");
     }
     check_stream(app, *options);
-    options->generation.search = search_of(app, *options);
-    options->generation.seed = common.seed.value_or(0);
+    options->read.lists = options->chat ? data::Lists::kRead : data::Lists::kRefused;
+    finish_text_options(app, common, *options);
     return run_generate(*options);
   };
 }

@@ -55,6 +55,7 @@
   X(fill_mask)         \
   X(forward)           \
   X(generate)          \
+  X(chat)              \
   X(compare)           \
   X(reproduce)         \
   X(bench)

@@ -37,6 +37,7 @@ struct RecordText {
   std::optional<std::string_view> text;  // nullopt for null and for a bad record
   std::string_view id{};                 // SourceText::id
   std::string_view problem{};            // why the record is bad; empty if it is valid
+  bool is_list = false;                  // SourceText::is_list
 };
 
 using TakeRecord = std::function<void(const RecordText&)>;
@@ -62,7 +63,9 @@ void read_json_lines(const InputFile& file, const ReadOptions& options, const Ta
   file.read_lines([&](int64_t number, std::string_view line) {
     const io::JsonField::Result found = text.find(line);
     RecordText record{.line = number, .text = std::nullopt, .id = found.value, .problem = found.problem};
-    if (found.kind == Kind::kText) record.text = found.text;
+    record.is_list = options.lists == Lists::kRead && found.kind == Kind::kBad && found.text.starts_with('[');
+    if (record.is_list) record.problem = {};
+    if (found.kind == Kind::kText || record.is_list) record.text = found.text;
     take(record);
   });
 }
@@ -162,7 +165,8 @@ void read_texts(const ReadOptions& options, const std::string& path, const std::
   const Format format = format_in(options, path);
   if (!is_text(format)) {
     return read_record_texts(path, file, format, options, [&](const RecordText& record) {
-      take({record.text.value_or(std::string_view()), file.name(), record.line, record.problem, record.id});
+      take({record.text.value_or(std::string_view()), file.name(), record.line, record.problem, record.id,
+            record.is_list});
     });
   }
   const bool is_tested = format == Format::kAuto && path != kStandardInput;

@@ -35,6 +35,7 @@ struct Decoder::Impl {
   Workspace work;
   std::vector<std::byte> last_rows;
   HeadLayers::Memory head_memory;
+  int64_t longest = 0;  // tokens that a sequence has had
 
   void check_sequence(int64_t sequence) const {
     if (sequence < 0 || sequence >= cache->sequences())
@@ -70,6 +71,7 @@ struct Decoder::Impl {
     for (int64_t i = 0; i < rows; ++i)
       std::copy_n(hidden + (input.offsets[i + 1] - 1) * row_bytes, row_bytes, last_rows.data() + i * row_bytes);
     model.head(rows, last_rows.data(), info.hidden_size, logits, head_memory);
+    for (const int64_t sequence : input.sequences) longest = std::max(longest, cache->length(sequence));
   }
 };
 
@@ -84,7 +86,8 @@ Decoder::Decoder(const Model& model, int64_t sequences, int64_t max_tokens) {
                        .cache = loaded.encoder.make_cache(sequences, max_tokens),
                        .work = {},
                        .last_rows = {},
-                       .head_memory = {}});
+                       .head_memory = {},
+                       .longest = 0});
 }
 
 Decoder::~Decoder() = default;
@@ -92,6 +95,20 @@ Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
 SequenceCache& Decoder::cache() { return *impl_->cache; }
+
+bool Decoder::grow(int64_t tokens) {
+  auto* const rows = dynamic_cast<KeyValueCache*>(impl_->cache.get());
+  if (rows == nullptr) return false;
+  impl_->model.encoder.check_length(tokens);
+  const int64_t doubled = std::min(2 * rows->capacity(), impl_->info.max_position_embeddings);  // of several calls
+  rows->grow(std::max(tokens, doubled));
+  return true;
+}
+
+bool Decoder::keeps_states() const {
+  return dynamic_cast<const KeyValueCache*>(impl_->cache.get()) != nullptr && !impl_->info.prefix_lm &&
+         !impl_->model.encoder.position().changes_within(impl_->longest);
+}
 
 int64_t Decoder::sequences() const { return impl_->cache->sequences(); }
 

@@ -50,6 +50,8 @@ void check_options(const GenerationOptions& options, int64_t vocab_size) {
   if (options.batch < 1) fail(kGeneratorWhere, "batch must be at least 1, got {}", options.batch);
   check_sampling(options);
   if (options.search == Search::kBeams) check_beams(options, vocab_size);
+  if (options.allowed && (options.search == Search::kBeams || options.min_new_tokens > 0))
+    fail(kGeneratorWhere, "a choice of allowed tokens must be without beams and min_new_tokens, got one of them");
   const int64_t most = options.search == Search::kGreedy  ? 1
                        : options.search == Search::kBeams ? options.beams
                                                           : INT32_MAX;
@@ -77,7 +79,8 @@ struct Generator::Impl {
     GenerationOptions options;
     std::vector<std::vector<Generated>> results;
     std::vector<Active> places;
-    size_t next = 0;  // prompt that is begun next
+    size_t next = 0;   // prompt that is begun next
+    int64_t kept = 0;  // tokens of prompts
   };
   std::unique_ptr<Run> run;
   // What the decoder appends next.
@@ -92,6 +95,7 @@ struct Generator::Impl {
     const int64_t tokens = longest + new_tokens - 1;  // nothing follows the last one
     if (decoder.sequences() >= count && decoder.max_tokens() >= tokens) return;
     try {
+      if (decoder.sequences() >= count && decoder.grow(tokens)) return;
       decoder = Decoder(*model, count, tokens);
     } catch (const Error& error) {
       fail(kGeneratorWhere, "a prompt and its new tokens must fit into the model's positions, got {} and {}: {}",
@@ -116,6 +120,13 @@ struct Generator::Impl {
     return logits.data();
   }
 
+  // The first tokens of a prompt whose keys and values a sequence has. The last one is computed for its logits.
+  int64_t kept_tokens(int64_t sequence, std::span<const int32_t> prompt) const {
+    if (prompt.empty() || !decoder.keeps_states()) return 0;
+    const std::span<const int32_t> known = decoder.ids(sequence);
+    return std::ranges::mismatch(prompt.first(prompt.size() - 1), known).in1 - prompt.begin();
+  }
+
   // Puts prompts from run->next on into free places, some at a time.
   void admit() {
     const int64_t width = PromptSearch::sequences_of(run->options);
@@ -123,11 +134,12 @@ struct Generator::Impl {
     start_append();
     for (size_t place = 0; place < run->places.size() && run->next < run->prompts.size(); ++place) {
       if (run->places[place].search != nullptr) continue;
-      const std::vector<int32_t>& prompt = run->prompts[run->next];
-      if (!admitted.empty() && std::ssize(ids) + std::ssize(prompt) > kPrefillTokens) break;
-      const int64_t first = static_cast<int64_t>(place) * width;
-      for (int64_t i = 0; i < width; ++i) decoder.truncate(first + i, 0);
-      add(first, prompt);
+      const std::span<const int32_t> prompt = run->prompts[run->next];
+      const int64_t first = static_cast<int64_t>(place) * width, kept = kept_tokens(first, prompt);
+      if (!admitted.empty() && std::ssize(ids) + std::ssize(prompt) - kept > kPrefillTokens) break;
+      for (int64_t i = 0; i < width; ++i) decoder.truncate(first + i, i == 0 ? kept : 0);
+      add(first, prompt.subspan(static_cast<size_t>(kept)));
+      run->kept += kept;
       run->places[place].prompt = run->next++;
       admitted.push_back(place);
     }
@@ -210,6 +222,10 @@ void Generator::begin(std::vector<std::vector<int32_t>> prompts, const Generatio
 bool Generator::step() { return impl_->step_run(); }
 
 std::vector<std::vector<Generated>> Generator::take() { return std::move(impl_->run->results); }
+
+int64_t Generator::kept_tokens() const { return impl_->run->kept; }
+
+int64_t Generator::kept_tokens(std::span<const int32_t> prompt) const { return impl_->kept_tokens(0, prompt); }
 
 void Generator::next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out) {
   check_options(options, impl_->vocab_size);

@@ -59,6 +59,7 @@ class SampleSearch : public PromptSearch {
     Generated& result = of.result;
     const std::span<float> scores = copied(logits);
     scores_.adjust(options_, cache_.ids(known), std::ssize(result.ids), scores);
+    if (options_.allowed) keep_allowed(options_.allowed(result.ids), scores);
     int32_t token = 0;
     if (options_.search == Search::kGreedy) {
       token = static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());

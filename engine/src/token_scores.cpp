@@ -135,6 +135,19 @@ void TokenScores::adjust(const GenerationOptions& options, std::span<const int32
   for (const int32_t id : options.stop_ids) scores[static_cast<size_t>(id)] = kMinusInfinity;
 }
 
+void keep_allowed(std::span<const uint64_t> allowed, std::span<float> scores) {
+  constexpr size_t kBits = 64;
+  for (size_t word = 0; word * kBits < scores.size(); ++word) {
+    const uint64_t bits = word < allowed.size() ? allowed[word] : 0;
+    const std::span<float> of_word = scores.subspan(word * kBits, std::min(kBits, scores.size() - word * kBits));
+    if (bits == 0) {
+      std::ranges::fill(of_word, kMinusInfinity);
+    } else if (bits != ~uint64_t{0}) {
+      for (size_t i = 0; i < of_word.size(); ++i) of_word[i] = (bits >> i & 1) != 0 ? of_word[i] : kMinusInfinity;
+    }
+  }
+}
+
 void TokenScores::to_probabilities(const GenerationOptions& options, std::span<float> scores) {
   if (options.temperature != 1) divide(scores, options.temperature);
   if (options.top_k > 0 && options.top_k < std::ssize(scores)) keep_top_k(options.top_k, scores);

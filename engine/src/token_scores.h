@@ -72,6 +72,9 @@ class TokenScores {
   std::vector<ScoredToken> candidates_;
 };
 
+// -infinity for all others.
+void keep_allowed(std::span<const uint64_t> allowed, std::span<float> scores);
+
 // The first token at which the sum of probabilities is above `u` of their sum.
 int32_t draw(std::span<const float> probabilities, double u);
 

@@ -26,6 +26,7 @@
 #include "rf/model/rotary_report.h"
 #include "rf/model/weights.h"
 #include "rf/tasks/cross_encoder.h"
+#include "rf/tasks/json_schema.h"
 #include "rf/text/chat_template.h"
 #include "rf/text/tokenizer.h"
 
@@ -198,6 +199,12 @@ void cross_encoder(std::string_view bytes) {
   check(model.scores(pairs).size() == std::size(pairs) * model.info().labels.size());
 }
 
+// A schema, and a text: one that it allows is JSON.
+void json_schema(std::string_view bytes) {
+  const auto schema = nlohmann::ordered_json::parse(take_section(bytes), nullptr, /*allow_exceptions=*/false);
+  if (!schema.is_discarded() && tasks::JsonSchema(schema).accepts(bytes)) check(nlohmann::json::accept(bytes));
+}
+
 void chat_template(std::string_view bytes) {
   const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", " a\n\u00e9"}},
                                            {{"role", "tool"}, {"content", {1, 2.5, nullptr}}}};
@@ -344,6 +351,7 @@ constexpr Target kTargets[] = {
     {"sentence_modules", run<sentence_modules>},
     {"cross_encoder", run<cross_encoder>},
     {"chat_template", run<chat_template>},
+    {"json_schema", run<json_schema>},
     {"http_front", run<http_front>},
     {"charsmap", run<normalizer_step<text::NormalizerStep::Kind::kPrecompiled>>},
     {"expression", run<normalizer_step<text::NormalizerStep::Kind::kReplaceExpression>>},

@@ -337,6 +337,7 @@ JsonField::Result JsonField::find(std::string_view json) {
       break;
     case FieldValue::Kind::kNull: result.kind = Result::Kind::kNull; break;
     case FieldValue::Kind::kOther:
+      result.text = found.json;
       result.problem = fmt::format("must have a text or null as {}, got another value", printable(field_));
       break;
     case FieldValue::Kind::kNothing:

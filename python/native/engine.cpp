@@ -28,6 +28,7 @@
 #include "rf/tasks/continuation.h"
 #include "rf/tasks/cross_encoder.h"
 #include "rf/tasks/fill_mask.h"
+#include "rf/tasks/json_schema.h"
 #include "rf/tasks/predict.h"
 #include "rf/tasks/settings.h"
 #include "rf/tasks/task.h"
@@ -110,6 +111,13 @@ tasks::Stops stops_of(const tasks::Continuer& continuer, const json& given) {
   const auto stop = given.find("stop");
   return stop == given.end() ? continuer.default_stops()
                              : continuer.stops_of(stop->get<std::vector<std::string>>(), "a stop string");
+}
+
+tasks::ContinuationForm form_of(const json& given) {
+  const auto schema = given.find("json_schema");
+  if (schema == given.end()) return {};
+  const auto text = nlohmann::ordered_json::parse(schema->get<std::string>());
+  return {.schema = std::make_shared<const tasks::JsonSchema>(text)};
 }
 
 json json_of(const tasks::Continuation& each) {
@@ -272,8 +280,8 @@ class Engine {
     json results = json::array();
     run(&Engine::continuer, [&](const tasks::Continuer& continuer) {
       const json given = json::parse(options);
-      const auto continued =
-          continuer.continue_prompts(prompts.copies(), generation_options(given), stops_of(continuer, given));
+      const auto continued = continuer.continue_prompts(prompts.copies(), generation_options(given),
+                                                        stops_of(continuer, given), form_of(given));
       for (const auto& sequences : continued) {
         json of_prompt = json::array();
         for (const tasks::Continuation& each : sequences) of_prompt.push_back(json_of(each));
@@ -288,7 +296,8 @@ class Engine {
     std::optional<tasks::ContinuationStream> stream;
     run(&Engine::continuer, [&](const tasks::Continuer& continuer) {
       const json given = json::parse(options);
-      stream = continuer.stream(prompts.copies()[0], generation_options(given), stops_of(continuer, given));
+      stream =
+          continuer.stream(prompts.copies()[0], generation_options(given), stops_of(continuer, given), form_of(given));
     });
     return {*std::move(stream), threads_};
   }

@@ -1,4 +1,4 @@
-"""The script `roformer` of an installed package: replaces itself by the program in it."""
+"""The script `roformer` of an installed package: replaces itself by the program in it, except for `plot-attention`."""
 
 import os
 import sys
@@ -7,6 +7,10 @@ from ._library import program_environment
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["plot-attention"]:
+        from .plot_attention import main as plot_attention
+
+        sys.exit(plot_attention(sys.argv[2:]))
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "roformer")  # noqa: PTH100, PTH118, PTH120
     try:
         os.execve(program, [program, *sys.argv[1:]], program_environment(program))

@@ -1,7 +1,8 @@
 """Attention over terms; core/terms/rf/attention_terms.h has the equation, nn/include/rf/nn/attention.h its C++."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import NoneType
 from typing import Literal
 
@@ -36,7 +37,8 @@ def attention(
     heads_first: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
-) -> Tensor:
+    return_weights: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Softmax attention with any position encoding.
 
     Query i and key j are tokens. Which keys a query may attend to depends on tokens, never on positions: query ``i`` is
@@ -76,10 +78,12 @@ def attention(
         scale: of the scores, s in the equation, instead of ``1/sqrt(D)``. Not with terms that have one.
         dropout: probability with which each attention weight is dropped, from 0 to below 1; every call draws a seed
             from torch's default generator. Not with ``kernel="ref"``.
+        return_weights: whether to return the attention weights too, by the explicit kernel, in memory ``T x S`` for
+            each head. Not with dropout, nor in compiled code.
 
     Returns:
         ``[B, T, H, Dv]`` in the dtype of ``q``; with ``heads_first`` ``[B, H, T, Dv]``, a view. Gradients flow to
-        ``q``, ``k``, ``v`` and every term.
+        ``q``, ``k``, ``v`` and every term. With ``return_weights``: a tuple of it and the weights, ``[B, H, T, S]``.
 
     Raises:
         TypeError: an argument of another type; the message names it.
@@ -90,6 +94,13 @@ def attention(
     """
     tensors = dict(positions=positions, key_positions=key_positions, mask=mask, prefix=prefix)
     tensors |= dict(cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k)
+    if return_weights:
+        options = tensors | dict(is_causal=is_causal, window=window, scale=scale, dropout=dropout)
+        own = "explicit" if kernel == "auto" else kernel
+        out = attention(q, k, v, terms, kernel=own, heads_first=heads_first, **options)
+        if heads_first:
+            q, k = q.transpose(1, 2), k.transpose(1, 2)
+        return out, weights(q, k, terms, **options)
     check_tensors("attention", q=q, k=k, v=v)
     check_optional_tensors("attention", **tensors)
     check_values("attention", cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k)
@@ -119,6 +130,21 @@ def attention(
     return out.transpose(1, 2) if heads_first else out
 
 
+def weights(q: Tensor, k: Tensor, terms: Terms | None, *, dropout: float = 0.0, **options: object) -> Tensor:
+    """The weights, ``[B, H, T, S]``: attention to the keys' unit vectors, without terms of values."""
+    if dropout or torch.compiler.is_compiling():
+        got = f"a dropout of {dropout}" if dropout else "torch.compile"
+        raise ValueError(f"[attention] return_weights must be without dropout and outside of compiled code, got {got}")
+    if isinstance(terms, DeferredTerms):
+        terms = terms.made()
+    if terms is not None:
+        origin = terms._origin
+        terms = replace(terms, value=None, value_table=None)
+        terms._origin = origin
+    units = torch.eye(k.shape[1], dtype=k.dtype, device=k.device)[None, :, None].expand(len(k), -1, k.shape[2], -1)
+    return attention(q, k, units, terms, kernel="explicit", **options).transpose(1, 2)
+
+
 def attend(
     qkv: Sequence[Tensor],
     terms: Terms | DeferredTerms | None,
@@ -146,6 +172,9 @@ def attend(
     return _attend(Terms() if terms is None else terms, call)
 
 
+_observers: list[Callable[[Tensor, Tensor, Terms, tuple, Tensor | None], None]] = []  # of roformer_cpp.inspect
+
+
 def _attend(terms: Terms, call: Call) -> Tensor:
     kernel, (left, right, stream, *_), (dropout, scale, *_) = call.words[0], call.numbers, call.reals
     q, k, v, mask, prefix, seed = map(call.one, ("q", "k", "v", "mask", "prefix", "seed"))
@@ -160,6 +189,8 @@ def _attend(terms: Terms, call: Call) -> Tensor:
     is_causal = right == 0 and prefix is None
     check_terms("attention", terms, q, count, has_mask=mask is not None, is_causal=is_causal)
     where = *_positions(q, k, positions, key_positions), mask, left, right, cu_seqlens, cu_seqlens_k
+    for observe in _observers:
+        observe(q, k, terms, where, prefix)
     draws = dropout, 0 if seed is None else int(seed)
     operator = torch.ops.roformer.attention.default
     arguments = *terms.arguments(), *where, kernel, *draws, prefix, call.one("packed"), stream

@@ -4,7 +4,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -235,6 +235,7 @@ class Engine:
         length_penalty: float | None = None,
         num_return_sequences: int = 1,
         stop: Sequence[str] | None = None,
+        json_schema: Mapping[str, Any] | bool | None = None,
         batch: int = 8,
         stream: bool = False,
     ) -> "Generations | TextStream":
@@ -256,6 +257,7 @@ class Engine:
             num_return_sequences: results for each prompt; of beams the best.
             stop: strings that end a text, which keeps them, or special tokens, in place of what ends a text in the
                 tokenizer; nothing ends it for ``[]``.
+            json_schema: each text is a value of this schema (docs/generation.md), unless ``max_new_tokens`` ends it.
             batch: sequences that are computed together; results do not depend on it.
             stream: of one string, without beams: returns an iterator over the parts of its text.
 
@@ -295,6 +297,8 @@ class Engine:
             if isinstance(stop, str):
                 raise TypeError(f"[{where}] stop must be a list of strings, got a string")
             options["stop"] = [_checks.text(where, "a stop string", each) for each in stop]
+        if json_schema is not None:
+            options["json_schema"] = _json(where, json_schema)
         if _checks.boolean(where, "stream", stream):
             if not is_one or beams is not None or num_return_sequences != 1:
                 raise ValueError(f"[{where}] stream must be with one string, without beams and num_return_sequences")

@@ -100,10 +100,12 @@ def graft(
             else:
                 made[key] = _named(config, modules, own, "none" if own is None else "rope", {})
         of_layer[layer] = made[key]
+    has_no_table = getattr(getattr(model, "position_encoding", None), "replaces_table", False)
     ungraft(model)
     grafted = helper.Grafted(dict.fromkeys(of_layer.values()))
     grafted.train(model.training)
     grafted.was_patched = getattr(config, "_attn_implementation", None) == "roformer"
+    grafted.replaces_table = not keep and (len(set(wanted)) == len(modules) or has_no_table)
     like = next(model.parameters())
     model.position_encoding = grafted.to(like.device, like.dtype)
     patch(model)
@@ -111,11 +113,10 @@ def graft(
         if type(part).__name__.endswith("RotaryEmbedding"):
             part.register_forward_hook(grafted.replace_rotation, with_kwargs=True)
         elif type(part).__name__ == "BertEmbeddings":
-            kept = keep or len(wanted) < len(modules)
-            if kept:
-                part.position_embeddings.register_forward_pre_hook(grafted.note_positions)
-            else:
+            if grafted.replaces_table:
                 part.position_embeddings.register_forward_hook(grafted.replace_table)
+            else:
+                part.position_embeddings.register_forward_pre_hook(grafted.note_positions)
     for layer, module in enumerate(modules):
         vars(module)[helper.NAME] = helper.GraftedLayer(grafted, of_layer[layer], layer)
         module.register_forward_pre_hook(vars(module)[helper.NAME].before, with_kwargs=True)

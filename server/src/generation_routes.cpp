@@ -2,13 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <utility>
 
 #include "handlers.h"
+#include "json_text.h"
 #include "rf/engine/generator.h"
 #include "rf/io/json_field.h"
+#include "rf/tasks/json_schema.h"
 
 namespace rf::server {
 
@@ -25,6 +28,8 @@ struct Generation {
   engine::GenerationOptions options;
   tasks::Stops stops;
   bool states_usage = false;  // in a last event
+  std::shared_ptr<const tasks::JsonSchema> schema{};
+  tasks::AnswerFormat answer{};  // of a chat
 };
 
 [[noreturn]] void refuse_generation(const std::string& message) { throw HttpError(http::status::bad_request, message); }
@@ -66,41 +71,32 @@ Generation completion_of(const Fields& fields, const tasks::Continuer& continuer
   return generation;
 }
 
-// The messages as templates read them: a list of parts is their text.
-OrderedJson messages_of(OrderedJson messages) {
-  if (!messages.is_array() || messages.empty()) refuse_generation("messages must be a list of at least one message");
-  for (OrderedJson& message : messages) {
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-      refuse_generation("a message must be an object with a role, got another value");
-    const auto content = message.find("content");
-    if (content == message.end() || content->is_null()) {
-      message["content"] = "";
-    } else if (content->is_array()) {
-      std::string text;
-      for (const OrderedJson& part : *content) {
-        if (!part.is_object() || !part.contains("text") || !part["text"].is_string())
-          refuse_generation("a part of a message must be a text, got another one");
-        text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
-      }
-      *content = text;
-    } else if (!content->is_string()) {
-      refuse_generation("the content of a message must be a text or a list of texts, got another value");
-    }
-  }
-  return messages;
+// That of response_format; nullptr: none. given: the body in its order, which is that of an object's properties.
+std::shared_ptr<const tasks::JsonSchema> schema_of(const Fields& fields, const OrderedJson& given) {
+  const nlohmann::json* const format = fields.find("response_format");
+  if (format == nullptr) return nullptr;
+  if (!format->is_object()) refuse_generation("response_format must be an object, got another value");
+  const std::string type = Fields(*format).one_of("type", {"text", "json_object", "json_schema"});
+  if (type == "text") return nullptr;
+  if (type == "json_object") return std::make_shared<const tasks::JsonSchema>(tasks::JsonSchema::any_object());
+  const OrderedJson of_schema = given["response_format"].value("json_schema", OrderedJson());
+  if (!of_schema.is_object() || !of_schema.contains("schema"))
+    refuse_generation("response_format must have json_schema with a schema, got none");
+  return std::make_shared<const tasks::JsonSchema>(of_schema["schema"]);
 }
 
 Generation chat_of(const Fields& fields, const std::string& body, const tasks::Continuer& continuer) {
   Generation generation = generation_of(fields, continuer, PromptForm::kChat);
   fields.only("logprobs", false);
-  fields.only("response_format", {{"type", "text"}});
   const OrderedJson given = OrderedJson::parse(body);  // in the order that templates write
+  generation.schema = schema_of(fields, given);
   OrderedJson variables = given.value("chat_template_kwargs", OrderedJson::object());
   if (!variables.is_object()) refuse_generation("chat_template_kwargs must be an object, got another value");
   if (fields.find("tools") != nullptr && fields.one_of("tool_choice", {"auto", "none"}) == "auto")
     variables["tools"] = given["tools"];
   static_cast<void>(fields.required("messages"));
-  generation.prompts = {continuer.chat(messages_of(given["messages"]), variables)};
+  generation.prompts = {continuer.chat(given["messages"], variables)};
+  generation.answer = continuer.answer_format(generation.prompts[0], variables.contains("tools"));
   const auto most = fields.integer("max_completion_tokens", 1, kMostNewTokens);
   text::Encoding prompt;
   if (!most && fields.find("max_tokens") == nullptr) continuer.tokenizer().encode(generation.prompts[0], prompt);
@@ -110,7 +106,9 @@ Generation chat_of(const Fields& fields, const std::string& body, const tasks::C
   return generation;
 }
 
-const char* reason_of(const tasks::Continuation& continuation) { return continuation.stopped ? "stop" : "length"; }
+const char* reason_of(const tasks::Continuation& continuation, bool has_calls) {
+  return !continuation.stopped ? "length" : has_calls ? "tool_calls" : "stop";
+}
 
 std::string head(PromptForm form, bool is_part, const std::string& model) {
   const bool is_chat = form == PromptForm::kChat;
@@ -129,60 +127,123 @@ std::string choice(size_t index, const std::string& content, const char* reason)
   return fmt::format(R"({{{},"index":{},"logprobs":null,"finish_reason":{}}})", content, index, quoted);
 }
 
-std::string part_of(PromptForm form, const std::optional<std::string>& text, bool is_first) {
-  if (form == PromptForm::kText) return R"("text":)" + io::quoted_json(text.value_or(""));
-  if (!text) return R"("delta":{})";
-  return fmt::format(R"("delta":{{{}"content":{}}})", is_first ? R"("role":"assistant",)" : "", io::quoted_json(*text));
+// An id as all templates take it: 9 letters and digits, different from call to call.
+std::string call_id() {
+  static std::atomic<uint64_t> count =
+      static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  uint64_t rest = (count.fetch_add(1) + 1) * 0x9E3779B97F4A7C15U;
+  rest ^= rest >> 31;
+  std::string id;
+  for (int i = 0; i < 9; ++i, rest /= 36) id += "0123456789abcdefghijklmnopqrstuvwxyz"[rest % 36];
+  return id;
 }
 
-std::string usage_of(int64_t read, int64_t added) {
-  return fmt::format(R"("usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})", read, added,
-                     read + added);
+// The fields of a part of an answer. first_call: the number of calls before.
+std::string answer_fields(const tasks::AnswerReader::Part& part, size_t first_call) {
+  std::string text;
+  const auto add = [&text](const std::string& field) { text += (text.empty() ? "" : ",") + field; };
+  if (!part.reasoning.empty()) add(R"("reasoning_content":)" + io::quoted_json(part.reasoning));
+  if (!part.content.empty()) add(R"("content":)" + io::quoted_json(part.content));
+  if (part.calls.empty()) return text;
+  add(R"("tool_calls":)" + list_of(part.calls.size(), [&](size_t i, std::string& list) {
+        list += fmt::format(R"({{"index":{},"id":"{}","type":"function","function":{{"name":{},"arguments":{}}}}})",
+                            first_call + i, call_id(), io::quoted_json(part.calls[i].name),
+                            io::quoted_json(part.calls[i].arguments));
+      }));
+  return text;
 }
+
+// kept: tokens of the prompt that an earlier request had computed.
+std::string usage_of(int64_t read, int64_t kept, int64_t added) {
+  constexpr auto kUsage = R"("usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
+                          R"("prompt_tokens_details":{{"cached_tokens":{}}}}})";
+  return fmt::format(kUsage, read, added, read + added, kept);
+}
+
+// A text on its way to a client.
+struct TextStream {
+  std::shared_ptr<const Models> models;  // the stream reads one of them
+  const tasks::Continuer& continuer;
+  std::string name;
+  PromptForm form;
+  bool states_usage;
+  tasks::ContinuationStream parts;
+  int64_t read;  // tokens of the prompt
+  tasks::AnswerReader answer;
+  Work::Part place = Work::Part::kFirst;
+  bool is_first = true, is_done = false;
+  size_t calls = 0;
+
+  // The fields of an event with a part of the text, or with what remains at its end; empty: nothing yet.
+  std::string fields_of(const std::optional<std::string>& text) {
+    if (form == PromptForm::kText)
+      return text && text->empty() ? "" : R"("text":)" + io::quoted_json(text.value_or(""));
+    const tasks::AnswerReader::Part part = text ? answer.add(*text) : answer.finish();
+    if (part.is_empty() && text) return "";
+    std::string fields = answer_fields(part, calls);
+    calls += part.calls.size();
+    if (std::exchange(is_first, false)) fields = R"("role":"assistant")" + (fields.empty() ? "" : "," + fields);
+    return R"("delta":{)" + fields + "}";
+  }
+  std::string event(const std::string& fields, const char* reason) const {
+    return "data: " + head(form, true, name) + choice(0, fields, reason) + "]}\n\n";
+  }
+  std::string last_events(const std::string& fields) {
+    const tasks::Continuation& result = parts.result();
+    std::string last = event(fields, reason_of(result, calls > 0));
+    if (states_usage) {
+      last += "data: " + head(form, true, name) + "]," + usage_of(read, parts.kept_tokens(), std::ssize(result.ids)) +
+              "}\n\n";
+    }
+    return last + "data: [DONE]\n\n";
+  }
+};
 
 // One event for each part of the text; the generation goes on only while its client reads.
 Reply stream(Service& service, const Call& call, const ServedModel& model, const Generation& generation) {
-  struct State {
-    std::shared_ptr<const Models> models;  // the stream reads one of them
-    const tasks::Continuer& continuer;
-    std::string name;
-    PromptForm form;
-    bool states_usage;
-    tasks::ContinuationStream parts;
-    int64_t read;  // tokens of the prompt
-    Work::Part place = Work::Part::kFirst;
-    bool is_first = true, is_done = false;
-  };
   const tasks::Continuer& continuer = model.continuer();
   const std::string& prompt = generation.prompts.front();
-  tasks::ContinuationStream parts = continuer.stream(prompt, generation.options, generation.stops, generation.form);
+  tasks::ContinuationStream parts = continuer.stream(prompt, generation.options, generation.stops,
+                                                     {.prompt = generation.form, .schema = generation.schema});
   const int64_t read = parts.prompt_tokens();
-  const auto state = std::make_shared<State>(State{.models = call.models,
-                                                   .continuer = continuer,
-                                                   .name = model.name(),
-                                                   .form = generation.form,
-                                                   .states_usage = generation.states_usage,
-                                                   .parts = std::move(parts),
-                                                   .read = read});
+  const auto state = std::make_shared<TextStream>(TextStream{.models = call.models,
+                                                             .continuer = continuer,
+                                                             .name = model.name(),
+                                                             .form = generation.form,
+                                                             .states_usage = generation.states_usage,
+                                                             .parts = std::move(parts),
+                                                             .read = read,
+                                                             .answer = tasks::AnswerReader(generation.answer)});
   Reply reply{.type = "text/event-stream"};
   reply.next = [&service, state]() -> asio::awaitable<std::optional<std::string>> {
     if (state->is_done) co_return std::nullopt;
     std::optional<std::string> part;
+    std::string fields;
     do {
       const auto place = std::exchange(state->place, Work::Part::kNext);
       const int64_t tokens = place == Work::Part::kFirst ? state->read : 1;
       co_await service.work.in_queue(&state->continuer, tokens, place, [&] { part = state->parts.step(); });
-    } while (part && part->empty());
-    const std::string begin = "data: " + head(state->form, true, state->name);
-    const std::string content = part_of(state->form, part, std::exchange(state->is_first, false));
-    if (part) co_return begin + choice(0, content, nullptr) + "]}\n\n";
+      fields = state->fields_of(part);
+    } while (fields.empty());
+    if (part) co_return state->event(fields, nullptr);
     state->is_done = true;
-    const tasks::Continuation& result = state->parts.result();
-    std::string last = begin + choice(0, content, reason_of(result)) + "]}\n\n";
-    if (state->states_usage) last += begin + "]," + usage_of(state->read, std::ssize(result.ids)) + "}\n\n";
-    co_return last + "data: [DONE]\n\n";
+    co_return state->last_events(fields);
   };
   return reply;
+}
+
+// The fields of a whole text, and why it ended.
+std::string whole_choice(const Generation& generation, size_t index, const tasks::Continuation& continuation) {
+  if (generation.form == PromptForm::kText) {
+    return choice(index, R"("text":)" + io::quoted_json(continuation.text), reason_of(continuation, false));
+  }
+  tasks::AnswerReader reader(generation.answer);
+  tasks::AnswerReader::Part part = reader.add(continuation.text);
+  part.append(reader.finish());
+  std::string fields = answer_fields(part, 0);
+  if (part.content.empty())
+    fields += std::string(fields.empty() ? "" : ",") + R"("content":)" + (part.calls.empty() ? R"("")" : "null");
+  return choice(index, R"("message":{"role":"assistant",)" + fields + "}", reason_of(continuation, reader.has_calls()));
 }
 
 Answer generate(Service& service, const Call& call, const ServedModel& model, const Generation& generation,
@@ -194,7 +255,7 @@ Answer generate(Service& service, const Call& call, const ServedModel& model, co
   }
   tasks::ContinuationRun run = co_await service.work.in_pool([&] {
     return model.continuer().begin(generation.prompts, generation.options, generation.stops,
-                                   tasks::EmptyPrompts::kRefused, form);
+                                   {.prompt = form, .schema = generation.schema});
   });
   const int64_t read = run.prompt_tokens();
   bool goes_on = true;
@@ -208,14 +269,10 @@ Answer generate(Service& service, const Call& call, const ServedModel& model, co
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) body += ',';
     const tasks::Continuation& continuation = results[i].front();
-    const std::string text = io::quoted_json(continuation.text);
-    const bool is_chat = form == PromptForm::kChat;
-    const std::string content =
-        is_chat ? fmt::format(R"("message":{{"role":"assistant","content":{}}})", text) : R"("text":)" + text;
-    body += choice(i, content, reason_of(continuation));
+    body += whole_choice(generation, i, continuation);
     added += std::ssize(continuation.ids);
   }
-  body += "]," + usage_of(read, added) + "}";
+  body += "]," + usage_of(read, run.kept_tokens(), added) + "}";
   co_return Reply{.body = std::move(body), .tokens = read + added};
 }
 

@@ -71,6 +71,8 @@ constexpr std::pair<const char*, const char*> kSchemas[] = {
     {"Objects", R"({"type":"array","items":{"type":"object"}})"},
     {"stream_options", R"({"type":"object","properties":{"include_usage":"Flag"}})"},
     {"tool_choice", R"({"enum":["auto","none"]})"},
+    {"response_format",
+     R"({"type":"object","properties":{"type":{"enum":["text","json_object","json_schema"]},"json_schema":{"type":"object"}}})"},
     {"ChatCompletion",
      R"(["id:string","object:string","created:integer","model:string",{"choices":{"type":"array","items":["index:integer","message:object"]}},"usage:object"])"},
     {"Model", R"(["id:string","object:string","created:integer","owned_by:string","kind:string"])"},
@@ -114,7 +116,7 @@ constexpr Description kDescriptions[] = {
     {"/v1/chat/completions",
      "model messages! max_tokens max_completion_tokens=max_tokens temperature top_p top_k seed stop stream=Flag "
      "stream_options n=One logprobs=No presence_penalty=Zero frequency_penalty=Zero logit_bias=Empty "
-     "tools=Objects tool_choice chat_template_kwargs=Object",
+     "tools=Objects tool_choice response_format chat_template_kwargs=Object",
      "ChatCompletion"},
     {"/v1/models", "", "Models"},
     {"/v1/models/", "", "Model"},

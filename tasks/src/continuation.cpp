@@ -12,12 +12,17 @@
 #include "rf/io/warning.h"
 #include "rf/model/foreign_models.h"
 #include "rf/model/model_types.h"
+#include "rf/tasks/json_schema.h"
 #include "rf/text/chat_template.h"
 #include "rf/text/decoding_stream.h"
+#include "token_mask.h"
 
 namespace rf::tasks {
 
 namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+using Spaces = text::DecodingStream::Spaces;
 
 constexpr const char* kContinuationWhere = "generate";
 
@@ -43,6 +48,46 @@ Ends ends_of(const text::Tokenizer& tokenizer, const std::vector<int32_t>& model
   return ends;
 }
 
+// Templates write arguments of calls as JSON, so that text of them would be quoted.
+void read_arguments(OrderedJson& message) {
+  if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) return;
+  for (OrderedJson& call : message["tool_calls"]) {
+    const bool has_text = call.is_object() && call.contains("function") && call["function"].is_object() &&
+                          call["function"].contains("arguments") && call["function"]["arguments"].is_string();
+    if (!has_text) continue;
+    OrderedJson& arguments = call["function"]["arguments"];
+    auto object = OrderedJson::parse(arguments.get<std::string>(), nullptr, /*allow_exceptions=*/false);
+    if (object.is_object()) arguments = std::move(object);
+  }
+}
+
+// The messages as templates read them.
+OrderedJson messages_of(OrderedJson messages) {
+  const auto refuse = [](const char* rule) { fail<ArgumentError>(kContinuationWhere, "{}", rule); };
+  if (!messages.is_array() || messages.empty()) refuse("messages must be a list of at least one message");
+  for (OrderedJson& message : messages) {
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
+      refuse("a message must be an object with a role, got another value");
+    read_arguments(message);
+    OrderedJson& content = message["content"];
+    if (content.is_null()) {
+      content = std::string();
+    } else if (content.is_array()) {
+      std::string text;
+      for (const OrderedJson& part : content) {
+        if (!part.is_object() || !part.contains("text") || !part["text"].is_string())
+          refuse("a part of a message must be a text, got another one");
+        if (!text.empty()) text += '\n';
+        text += part["text"].get_ref<const std::string&>();
+      }
+      content = text;
+    } else if (!content.is_string()) {
+      refuse("the content of a message must be a text or a list of texts, got another value");
+    }
+  }
+  return messages;
+}
+
 text::Tokenizer load_tokenizer(const std::string& model_dir, const ContinuerOptions& options) {
   const io::WarningScope scope(options.note);
   check_model_type(model_dir, Opens::kEncodersAndDecoders);
@@ -57,9 +102,11 @@ struct Continuer::Impl {
   engine::Model model;
   Ends ends;
   // Generators that no call uses; each keeps its cache for the next.
+  static constexpr size_t kMostIdle = 4;
   std::mutex mutex;
   std::vector<engine::Generator> idle;
   std::optional<text::ChatTemplate> chat_template;  // read when it is asked for
+  std::optional<TokenTrie> trie;                    // made when it is asked for
 
   Impl(const std::string& model_dir, const ContinuerOptions& options)
       : path(gguf_path(model_dir).value_or(model_dir)),
@@ -72,18 +119,21 @@ struct Continuer::Impl {
       fail(kContinuationWhere, "vocab_size of {} must be at least its vocabulary's {}, got {}", model_dir, tokens,
            rows);
     }
+    idle.reserve(kMostIdle);
     idle.emplace_back(model);  // refuses models that are not causal
   }
 
-  engine::Generator take_generator() {
+  // The one that keeps the most tokens of a prompt, or else has not been used for longest.
+  engine::Generator take_generator(std::span<const int32_t> prompt) {
     const std::lock_guard lock(mutex);
     if (idle.empty()) return engine::Generator(model);
-    engine::Generator generator = std::move(idle.back());
-    idle.pop_back();
+    const auto best = std::ranges::max_element(
+        idle, {}, [prompt](const engine::Generator& generator) { return generator.kept_tokens(prompt); });
+    engine::Generator generator = std::move(*best);
+    idle.erase(best);
     return generator;
   }
   void give_back(engine::Generator generator) {
-    constexpr size_t kMostIdle = 4;
     const std::lock_guard lock(mutex);
     if (idle.size() < kMostIdle) idle.push_back(std::move(generator));
   }
@@ -94,6 +144,12 @@ struct Continuer::Impl {
     if (!chat_template)
       fail<ArgumentError>(kContinuationWhere, "a chat must have a model with a chat template, got {}", path);
     return *chat_template;
+  }
+
+  const TokenTrie& token_trie() {
+    const std::lock_guard lock(mutex);
+    if (!trie) trie.emplace(tokenizer);
+    return *trie;
   }
 
   std::vector<int32_t> tokens_of(const std::string& prompt, PromptForm form) const {
@@ -116,8 +172,9 @@ struct Continuer::Impl {
     return ids;
   }
 
-  Continuation continuation_of(const std::vector<int32_t>& prompt, const engine::Generated& generated) const {
-    NewText added(*this, prompt);
+  Continuation continuation_of(const std::vector<int32_t>& prompt, const engine::Generated& generated,
+                               Spaces spaces) const {
+    NewText added(*this, prompt, spaces);
     for (const int32_t id : generated.ids) added.add(id);
     return {.text = std::string(added.text().text),
             .ids = generated.ids,
@@ -138,10 +195,10 @@ struct Continuer::Impl {
   // tokens change the prompt's text.
   class NewText {
    public:
-    NewText(const Impl& continuer, std::span<const int32_t> prompt)
+    NewText(const Impl& continuer, std::span<const int32_t> prompt, Spaces spaces)
         : continuer_(continuer),
-          whole_(continuer.tokenizer, text::SkipSpecials::kYes),
-          own_(continuer.tokenizer, text::SkipSpecials::kYes) {
+          whole_(continuer.tokenizer, text::SkipSpecials::kYes, spaces),
+          own_(continuer.tokenizer, text::SkipSpecials::kYes, spaces) {
       if (continuer.model.info().prefix_lm) {
         use_ = Use::kOwn;
         return;
@@ -198,7 +255,7 @@ struct Continuer::Impl {
     size_t longest = 0;
     for (const std::string& each : strings) longest = std::max(longest, each.size());
     for (size_t count = std::min<size_t>(added.size(), 16);; count = std::min(added.size(), 2 * count)) {
-      NewText tail(*this, context_of(prompt, added.first(added.size() - count)));
+      NewText tail(*this, context_of(prompt, added.first(added.size() - count)), Spaces::kCleanedUp);
       for (const int32_t id : added.last(count).first(count - 1)) tail.add(id);
       const std::string earlier(tail.text().text);
       if (count < added.size() && earlier.size() < longest + kMargin) continue;
@@ -221,13 +278,22 @@ struct Continuer::Impl {
     return context;
   }
 
-  engine::GenerationOptions with_stops(engine::GenerationOptions options, const Stops& stops) const {
+  // The spaces of a text: those of a schema's are its own.
+  static Spaces spaces_of(const ContinuationForm& form) { return form.schema ? Spaces::kKept : Spaces::kCleanedUp; }
+
+  engine::GenerationOptions complete(engine::GenerationOptions options, const Stops& stops, const JsonSchema* schema) {
     options.stop_ids = stops.ids;
     if (!stops.texts.empty()) {
       options.is_end = [this, texts = stops.texts](std::span<const int32_t> prompt, std::span<const int32_t> added) {
         return ends_with_one(prompt, added, texts);
       };
     }
+    if (schema == nullptr) return options;
+    const auto mask = std::make_shared<TokenMask>(token_trie(), schema->automaton(), stops.ids);
+    options.allowed = [mask](std::span<const int32_t> added) { return mask->allowed(added); };
+    options.is_end = [mask, is_end = options.is_end](std::span<const int32_t> prompt, std::span<const int32_t> added) {
+      return mask->is_whole(added) || (is_end && is_end(prompt, added));
+    };
     return options;
   }
 };
@@ -236,18 +302,27 @@ struct ContinuationStream::Impl {
   Continuer::Impl& continuer;
   engine::Generator generator;
   std::vector<int32_t> prompt;
-  Continuer::Impl::NewText text{continuer, prompt};
+  Spaces spaces;
+  Continuer::Impl::NewText text{continuer, prompt, spaces};
   size_t shown = 0;  // bytes of the text
+  int64_t kept = 0;
   Continuation result{};
   bool is_done = false;
 
+  Impl(Continuer::Impl& of, std::vector<int32_t> ids, Spaces of_text)
+      : continuer(of), generator(of.take_generator(ids)), prompt(std::move(ids)), spaces(of_text) {}
+  ~Impl() {
+    if (!is_done) continuer.give_back(std::move(generator));
+  }
+
   // What has become settled since the last call.
   std::string advance() {
-    is_done = !generator.step();
     std::string_view settled;
-    if (is_done) {
-      result = continuer.continuation_of(prompt, generator.take()[0][0]);
+    if (!generator.step()) {
+      kept = generator.kept_tokens();
+      result = continuer.continuation_of(prompt, generator.take()[0][0], spaces);
       continuer.give_back(std::move(generator));
+      is_done = true;
       settled = result.text;
     } else {
       const auto view = text.text();
@@ -261,10 +336,12 @@ struct ContinuationStream::Impl {
 
 struct ContinuationRun::Impl {
   Continuer::Impl& continuer;
-  engine::Generator generator;
   size_t prompts = 0;
+  Spaces spaces = Spaces::kCleanedUp;
   std::vector<std::vector<int32_t>> ids{};  // of the prompts that have tokens
   std::vector<size_t> places{};             // of these among all
+  std::optional<engine::Generator> generator{};
+  int64_t kept = 0;
 };
 
 std::optional<std::string> ContinuationStream::step() {
@@ -281,6 +358,10 @@ std::optional<std::string> ContinuationStream::next() {
 }
 
 int64_t ContinuationStream::prompt_tokens() const { return std::ssize(impl_->prompt); }
+
+int64_t ContinuationStream::kept_tokens() const {
+  return impl_->is_done ? impl_->kept : impl_->generator.kept_tokens();
+}
 
 const Continuation& ContinuationStream::result() const { return impl_->result; }
 
@@ -306,37 +387,42 @@ Stops Continuer::stops_of(std::span<const std::string> given, const std::string&
 }
 
 std::string Continuer::chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables) const {
-  auto all = text::chat_variables(impl_->tokenizer, messages, text::GenerationPrompt::kAdded);
+  auto all = text::chat_variables(impl_->tokenizer, messages_of(messages), text::GenerationPrompt::kAdded);
   all.update(variables);
   return impl_->read_template().render(all);
 }
 
+AnswerFormat Continuer::answer_format(const std::string& prompt, bool has_tools) const {
+  return tasks::answer_format(impl_->read_template().source(), prompt, has_tools);
+}
+
 std::vector<std::vector<Continuation>> Continuer::continue_prompts(std::span<const std::string> prompts,
                                                                    const engine::GenerationOptions& options,
-                                                                   const Stops& stops, EmptyPrompts empty,
-                                                                   PromptForm form) const {
-  ContinuationRun run = begin(prompts, options, stops, empty, form);
+                                                                   const Stops& stops,
+                                                                   const ContinuationForm& form) const {
+  ContinuationRun run = begin(prompts, options, stops, form);
   while (run.step()) {
   }
   return run.take();
 }
 
 ContinuationRun Continuer::begin(std::span<const std::string> prompts, const engine::GenerationOptions& options,
-                                 const Stops& stops, EmptyPrompts empty, PromptForm form) const {
-  auto run = std::make_shared<ContinuationRun::Impl>(
-      ContinuationRun::Impl{.continuer = *impl_, .generator = impl_->take_generator(), .prompts = prompts.size()});
+                                 const Stops& stops, const ContinuationForm& form) const {
+  auto run = std::make_shared<ContinuationRun::Impl>(ContinuationRun::Impl{
+      .continuer = *impl_, .prompts = prompts.size(), .spaces = Continuer::Impl::spaces_of(form)});
   for (size_t i = 0; i < prompts.size(); ++i) {
-    std::vector<int32_t> tokens =
-        empty == EmptyPrompts::kRefused ? impl_->prompt_ids(prompts[i], form) : impl_->tokens_of(prompts[i], form);
+    std::vector<int32_t> tokens = form.empty == EmptyPrompts::kRefused ? impl_->prompt_ids(prompts[i], form.prompt)
+                                                                       : impl_->tokens_of(prompts[i], form.prompt);
     if (tokens.empty()) continue;
     run->ids.push_back(std::move(tokens));
     run->places.push_back(i);
   }
-  run->generator.begin(run->ids, impl_->with_stops(options, stops));
+  run->generator = impl_->take_generator(run->ids.empty() ? std::vector<int32_t>() : run->ids.front());
+  run->generator->begin(run->ids, impl_->complete(options, stops, form.schema.get()));
   return ContinuationRun(std::move(run));
 }
 
-bool ContinuationRun::step() { return impl_->generator.step(); }
+bool ContinuationRun::step() { return impl_->generator->step(); }
 
 int64_t ContinuationRun::prompt_tokens() const {
   int64_t tokens = 0;
@@ -344,24 +430,29 @@ int64_t ContinuationRun::prompt_tokens() const {
   return tokens;
 }
 
+int64_t ContinuationRun::kept_tokens() const {
+  return impl_->generator ? impl_->generator->kept_tokens() : impl_->kept;
+}
+
 std::vector<std::vector<Continuation>> ContinuationRun::take() {
-  const auto generated = impl_->generator.take();
-  impl_->continuer.give_back(std::move(impl_->generator));
+  const auto generated = impl_->generator->take();
+  impl_->kept = impl_->generator->kept_tokens();
+  impl_->continuer.give_back(std::move(*impl_->generator));
+  impl_->generator.reset();
   std::vector<std::vector<Continuation>> results(impl_->prompts);
   for (size_t i = 0; i < impl_->ids.size(); ++i) {
     for (const engine::Generated& each : generated[i])
-      results[impl_->places[i]].push_back(impl_->continuer.continuation_of(impl_->ids[i], each));
+      results[impl_->places[i]].push_back(impl_->continuer.continuation_of(impl_->ids[i], each, impl_->spaces));
   }
   return results;
 }
 
 ContinuationStream Continuer::stream(const std::string& prompt, const engine::GenerationOptions& options,
-                                     const Stops& stops, PromptForm form) const {
+                                     const Stops& stops, const ContinuationForm& form) const {
   using StreamImpl = ContinuationStream::Impl;
-  std::vector<int32_t> ids = impl_->prompt_ids(prompt, form);
-  auto stream = std::make_shared<StreamImpl>(
-      StreamImpl{.continuer = *impl_, .generator = impl_->take_generator(), .prompt = ids});
-  engine::GenerationOptions streaming = impl_->with_stops(options, stops);
+  std::vector<int32_t> ids = impl_->prompt_ids(prompt, form.prompt);
+  auto stream = std::make_shared<StreamImpl>(*impl_, ids, Continuer::Impl::spaces_of(form));
+  engine::GenerationOptions streaming = impl_->complete(options, stops, form.schema.get());
   streaming.on_token = [text = &stream->text](int32_t token) { text->add(token); };
   stream->generator.begin({std::move(ids)}, streaming);
   return ContinuationStream(std::move(stream));

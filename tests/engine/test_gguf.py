@@ -114,7 +114,7 @@ def architecture(name):
     [
         (as_iq2_xxs, r"tensor \"blk\.1\.ffn_up\.weight\" must be of type F32, F16, .*, got IQ2_XXS"),
         (architecture(b"rwkv7"), "must rotate|rwkv7"),
-        (architecture(b"olmoe"), "must be llama, .*gptneox"),
+        (architecture(b"olmoe"), "must be .*llama, .*gptneox"),
         (
             lambda data: data.replace(b"blk.2.ffn_norm", b"blk.9.ffn_norm", 1),
             "must have the tensor blk.2.ffn_norm.weight, got none",

@@ -1,8 +1,11 @@
 """/v1/chat/completions against transformers, and as OpenAI's client calls it."""
 
+import json
+
 import pytest
 import transformers
 
+from chat_model import TEMPLATE, save_chat_model
 from server_case import serving
 
 CHAT = [{"role": "user", "content": "ab c"}, {"role": "assistant", "content": "d"}, {"role": "user", "content": "e"}]
@@ -46,6 +49,68 @@ def test_forms_of_a_request(server):
     assert whole["usage"]["completion_tokens"] > 6  # up to the end of the context
 
 
+@pytest.fixture(scope="module")
+def bytes_server(tmp_path_factory):
+    """A model whose tokens are bytes, with a template of Llama's form of calls."""
+    folder = tmp_path_factory.mktemp("bytes")
+    save_chat_model(folder, TEMPLATE + '{# ipython "parameters" #}')
+    with serving("--model", folder, "--quiet") as server:
+        yield server
+
+
+def streamed(client, **options):
+    """The deltas of a stream, joined, and why it ended."""
+    text, calls, reason = "", [], None
+    for part in client.chat.completions.create(**options, stream=True):
+        text += part.choices[0].delta.content or ""
+        calls += part.choices[0].delta.tool_calls or []
+        reason = part.choices[0].finish_reason or reason
+    return text, calls, reason
+
+
+def test_schema_and_calls(bytes_server):
+    """Answers under a schema, in the order of its properties; one that is a call of a tool, whole and streamed."""
+    openai = pytest.importorskip("openai", reason="NOT TESTED: openai is not installed")
+    client = openai.OpenAI(base_url=bytes_server.url + "/v1", api_key="none", max_retries=0)
+    short = {"type": "string", "maxLength": 3}
+    schema = {"type": "object", "properties": {"z": short, "a": {"type": "boolean"}}, "required": ["z", "a"]}
+    options = dict(model="", messages=CHAT, seed=3, max_completion_tokens=200)
+    answer = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
+    whole = client.chat.completions.create(**options, response_format=answer).choices[0]
+    assert list(json.loads(whole.message.content)) == ["z", "a"] and whole.finish_reason == "stop"
+    assert streamed(client, **options, response_format=answer)[::2] == (whole.message.content, "stop")
+    anything = client.chat.completions.create(**options, response_format={"type": "json_object"}).choices[0]
+    assert anything.message.content.lstrip().startswith("{")
+    call = {"name": "f", "parameters": {"b": [1, "é"], "a": None}}
+    answer["json_schema"]["schema"] = {"const": call}
+    options |= dict(response_format=answer, tools=[{"type": "function", "function": {"name": "f"}}])
+    whole = client.chat.completions.create(**options).choices[0]
+    assert whole.finish_reason == "tool_calls" and whole.message.content is None
+    text, calls, reason = streamed(client, **options)
+    assert (text, reason) == ("", "tool_calls") and calls[0].index == 0
+    for made in (whole.message.tool_calls[0], calls[0]):
+        assert made.function.name == "f" and json.loads(made.function.arguments) == call["parameters"]
+        assert len(made.id) == 9 and made.id.isalnum()
+    assert calls[0].id != whole.message.tool_calls[0].id
+    del options["tools"]
+    assert json.loads(client.chat.completions.create(**options).choices[0].message.content) == call
+
+
+def test_schema_refused(server, bytes_server):
+    def refusal(server, answer):
+        status, body = server.call(
+            "POST", "/v1/chat/completions", {"messages": CHAT, **OPTIONS, "response_format": answer}
+        )
+        assert status == 400
+        return body["error"]["message"]
+
+    assert "type must be" in refusal(bytes_server, {"type": "xml"})
+    assert "must have json_schema with a schema" in refusal(bytes_server, {"type": "json_schema"})
+    schema = {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}
+    assert "must have keywords that are computed" in refusal(bytes_server, schema)
+    assert "must have a tokenizer of bytes or of SentencePiece" in refusal(server, {"type": "json_object"})
+
+
 def test_client(server):
     openai = pytest.importorskip("openai", reason="NOT TESTED: openai is not installed")
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
@@ -57,7 +122,9 @@ def test_client(server):
     text = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
     assert text == whole.choices[0].message.content
     assert parts[-2].choices[0].finish_reason == whole.choices[0].finish_reason
-    assert parts[-1].usage == whole.usage and not parts[-1].choices
+    usage = parts[-1].usage
+    assert usage.total_tokens == whole.usage.total_tokens and not parts[-1].choices
+    assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1  # the last one is computed
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ class Grafted(nn.ModuleList):
 
     positions: Tensor | None = None
     made: tuple | None = None  # terms that layers of a forward pass share
+    was_patched = replaces_table = False
 
     def replace_rotation(self, module: nn.Module, args: tuple, kwargs: dict, output: tuple) -> tuple[Tensor, Tensor]:
         """A hook of a module of rotary embeddings: no rotation, and it notes the positions."""

@@ -332,7 +332,7 @@ class Renderer {
 
 }  // namespace chat
 
-ChatTemplate::ChatTemplate(std::string_view source, std::string where) : where_(std::move(where)) {
+ChatTemplate::ChatTemplate(std::string_view source, std::string where) : source_(source), where_(std::move(where)) {
   constexpr size_t kMaxBytes = size_t{1} << 20;
   int line = 1;
   try {

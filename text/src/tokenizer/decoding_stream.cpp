@@ -87,6 +87,20 @@ int fallback_byte(std::string_view token) {
 
 }  // namespace
 
+std::optional<std::string> Tokenizer::bytes_of(int32_t id) const {
+  using Join = DecodingOptions::Join;
+  const Join join = options_.decoding.join;
+  const std::optional<std::string_view> token = shown(id, SkipSpecials::kYes);
+  if (!token || join == Join::kWordPieces || join == Join::kSpaces) return std::nullopt;
+  std::string bytes;
+  if (join == Join::kBytes) return append_bytes(*token, bytes) ? bytes : std::string(*token);
+  if (const int byte = fallback_byte(*token); join == Join::kFallback && byte >= 0)
+    return std::string(1, static_cast<char>(byte));
+  bytes = *token;
+  replace_all(bytes, kSpaceMarker, " ");
+  return bytes;
+}
+
 void DecodingStream::add(int32_t id) {
   const std::optional<std::string_view> token = tokenizer_->shown(id, skip_);
   if (!token) return;
@@ -161,7 +175,7 @@ void DecodingStream::append_stripped(std::string_view text, std::string& to) {
 void DecodingStream::fix(size_t bytes) {
   token_.assign(open_, 0, bytes);
   open_.erase(0, bytes);
-  if (options().clean_up_tokenization_spaces) clean_up(token_);
+  if (cleans_up_) clean_up(token_);
   result_.text += token_;
   fixed_ = result_.text.size();
 }
@@ -169,8 +183,7 @@ void DecodingStream::fix(size_t bytes) {
 const DecodedText& DecodingStream::text() {
   std::string& text = result_.text;
   text.resize(fixed_);
-  const bool cleans_up = options().clean_up_tokenization_spaces;
-  fix(cleans_up ? last_division(open_) : open_.size());
+  fix(cleans_up_ ? last_division(open_) : open_.size());
   token_ = open_;
   if (options().join == DecodingOptions::Join::kFallback) {
     const int stripped = stripped_;
@@ -179,8 +192,8 @@ const DecodedText& DecodingStream::text() {
   } else if (!incomplete_.empty()) {
     append_utf8(kReplacement, token_);
   }
-  const size_t unsettled = token_.size() - open_.size() + (cleans_up ? unsettled_bytes(open_) : 0);
-  if (cleans_up) clean_up(token_);
+  const size_t unsettled = token_.size() - open_.size() + (cleans_up_ ? unsettled_bytes(open_) : 0);
+  if (cleans_up_) clean_up(token_);
   text += token_;
   size_t settled = text.size() - std::min(unsettled, token_.size());
   while (settled < text.size() && !begins_character(text[settled])) --settled;

@@ -32,6 +32,8 @@ enum class BadRecords { kRefuse, kSkip };  // kSkip counts them
 // none. kNamed: the same, but such a file is an Error.
 enum class Ids { kNotRead, kIfPresent, kNamed };
 
+enum class Lists { kRefused, kRead };
+
 struct ReadOptions {
   // Files, directories (searched for names that have a format), quoted globs (*, ?, [...], ** for any directories), and
   // "-" for standard input. Read in this order, the files of a directory or a glob in the order of their names.
@@ -41,6 +43,8 @@ struct ReadOptions {
   // column, with dots into structs; CSV and TSV: a name in the header, or the number of a column from 1 in a file
   // without header.
   std::string field = "text";
+  // Whether the field of a JSON line may be a list, which TextReader gives as JSON text.
+  Lists lists = Lists::kRefused;
   // The field with a record's id, which TextReader reads: named as `field` is. By default its name is not the number of
   // a column, so that a table without header has no ids.
   Ids ids = Ids::kNotRead;
@@ -110,6 +114,7 @@ struct SourceText {
   // ReadOptions::ids: the record's id as JSON text in one line, or empty without an id. Ids are any value except null
   // in JSON lines, texts in tables, and texts, integers or floating-point numbers in Parquet.
   std::string_view id{};
+  bool is_list = false;  // with Lists::kRead: `text` is the JSON text of a list
 };
 
 // Texts: each line of a text file and each record of the other formats, in order. An empty line and a record with null

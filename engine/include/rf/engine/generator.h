@@ -2,7 +2,8 @@
 // the tokens of transformers' generate(); sampling draws from the distribution of its temperature, top-k and top-p.
 //
 // The result of a prompt depends only on the model, the prompt and the options, not on other prompts of the call or the
-// number of threads.
+// number of threads. A generator keeps the keys and values of its last run; the first tokens of a prompt that it still
+// has are not computed again.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +46,9 @@ struct GenerationOptions {
   // Called with a prompt and the new tokens of a sequence, more than min_new_tokens; returns whether they end it, like
   // a stop id.
   std::function<bool(std::span<const int32_t> prompt, std::span<const int32_t> added)> is_end{};
+  // The tokens that may follow the new ones of a sequence, at least one: bit i % 64 of word i / 64 for token i, valid
+  // until the next call; others have no probability. Not with kBeams, nor with min_new_tokens.
+  std::function<std::span<const uint64_t>(std::span<const int32_t> added)> allowed{};
 };
 
 struct Generated {
@@ -75,6 +79,9 @@ class RF_ENGINE_API Generator {
   void begin(std::vector<std::vector<int32_t>> prompts, const GenerationOptions& options);
   bool step();
   std::vector<std::vector<Generated>> take();
+  // Tokens of the run's prompts that were not computed; and what that would be for a prompt in the next run.
+  int64_t kept_tokens() const;
+  int64_t kept_tokens(std::span<const int32_t> prompt) const;
   // Probabilities of the token after a prompt that kSample draws from, [vocab_size].
   void next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out);
 

@@ -22,8 +22,9 @@ class JsonField {
 
   struct Result {
     enum class Kind { kText, kNull, kBad } kind;
-    std::string_view text{};  // of the field, valid until the next call and while the line exists
-    std::string problem{};    // of a bad line: "must be ..., got ..."
+    // Of the field, valid until the next call and while the line exists; of kBad the JSON of another value.
+    std::string_view text{};
+    std::string problem{};  // of a bad line: "must be ..., got ..."
     // The second field's value, of any kind, as JSON text in one line: a text as JSON's rules require it, with U+FFFD
     // for what is not UTF-8; a number with the digits that it has. Empty where the object has no such field, for null,
     // for what is not JSON (NaN), and where the line is not an object.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "rf/tasks/chat_answer.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::engine {
@@ -19,6 +20,8 @@ struct GenerationOptions;  // rf/engine/generator.h
 }  // namespace rf::engine
 
 namespace rf::tasks {
+
+class JsonSchema;  // rf/tasks/json_schema.h
 
 struct ContinuerOptions {
   engine::Precision precision{};  // kFloat32
@@ -49,6 +52,15 @@ enum class EmptyPrompts {
 // A text to continue; one that chat() wrote has the special tokens of the template, and gets no others.
 enum class PromptForm { kText, kChat };
 
+// What prompts are and their continuations must be.
+struct ContinuationForm {
+  PromptForm prompt = PromptForm::kText;
+  EmptyPrompts empty = EmptyPrompts::kRefused;
+  // The new text is a value of the schema, unless max_new_tokens ends it before; nullptr: any text. Without beams and
+  // min_new_tokens.
+  std::shared_ptr<const JsonSchema> schema{};
+};
+
 // The text of one sequence, while it is generated.
 class ContinuationStream {
  public:
@@ -59,6 +71,7 @@ class ContinuationStream {
   // The same for one more token, whose part may be empty.
   std::optional<std::string> step();
   int64_t prompt_tokens() const;
+  int64_t kept_tokens() const;         // of the prompt, whose keys and values an earlier call left (engine::Generator)
   const Continuation& result() const;  // after the end
 
  private:
@@ -74,6 +87,7 @@ class ContinuationRun {
   // A token more for each prompt that is in work; false: all are done.
   bool step();
   int64_t prompt_tokens() const;
+  int64_t kept_tokens() const;
   std::vector<std::vector<Continuation>> take();
 
  private:
@@ -100,23 +114,24 @@ class Continuer {
   Stops stops_of(std::span<const std::string> given, const std::string& name) const;
 
   // The prompt of a conversation, by the model's chat template (rf/text/chat_template.h): messages of role and content,
-  // and the beginning of the answer. variables: others that the template reads, such as tools. Throws ArgumentError for
-  // a model without a template, and the errors of ChatTemplate.
+  // and the beginning of the answer. A content that is a list of parts with texts is these texts, and arguments of
+  // calls of tools that are JSON text are their object. variables: others that the template reads, such as tools.
+  // Throws ArgumentError for other messages and for a model without a template, and the errors of ChatTemplate.
   std::string chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables) const;
+  // How the answer to a prompt of chat() is written.
+  AnswerFormat answer_format(const std::string& prompt, bool has_tools) const;
 
   // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, unless `empty` allows it, and as
   // engine::Generator does.
   std::vector<std::vector<Continuation>> continue_prompts(std::span<const std::string> prompts,
                                                           const engine::GenerationOptions& options, const Stops& stops,
-                                                          EmptyPrompts empty = EmptyPrompts::kRefused,
-                                                          PromptForm form = PromptForm::kText) const;
+                                                          const ContinuationForm& form = {}) const;
   // Must not outlive the Continuer.
   ContinuationRun begin(std::span<const std::string> prompts, const engine::GenerationOptions& options,
-                        const Stops& stops, EmptyPrompts empty = EmptyPrompts::kRefused,
-                        PromptForm form = PromptForm::kText) const;
+                        const Stops& stops, const ContinuationForm& form = {}) const;
   // One sequence for a prompt, without beam search. The stream must not outlive the Continuer.
   ContinuationStream stream(const std::string& prompt, const engine::GenerationOptions& options, const Stops& stops,
-                            PromptForm form = PromptForm::kText) const;
+                            const ContinuationForm& form = {}) const;
 
  private:
   friend class ContinuationStream;

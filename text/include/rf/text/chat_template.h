@@ -32,8 +32,10 @@ class ChatTemplate {
   // order of its keys is the order in which a template sees them. Throws Error for what the template refuses by
   // raise_exception, for an operation between wrong types, and beyond the bounds.
   std::string render(const nlohmann::ordered_json& variables) const;
+  const std::string& source() const { return source_; }
 
  private:
+  std::string source_;
   std::string where_;
   std::shared_ptr<const chat::Template> template_;
 };

@@ -14,8 +14,12 @@ namespace rf::text {
 // tokens cannot change is not examined again.
 class DecodingStream {
  public:
-  // The tokenizer must outlive it.
-  DecodingStream(const Tokenizer& tokenizer, SkipSpecials skip) : tokenizer_(&tokenizer), skip_(skip) {}
+  // The tokenizer must outlive it. spaces: kKept, as if it had no clean_up_tokenization_spaces.
+  enum class Spaces { kCleanedUp, kKept };
+  DecodingStream(const Tokenizer& tokenizer, SkipSpecials skip, Spaces spaces = Spaces::kCleanedUp)
+      : tokenizer_(&tokenizer),
+        skip_(skip),
+        cleans_up_(spaces == Spaces::kCleanedUp && options().clean_up_tokenization_spaces) {}
 
   // Throws Error for an id that the vocabulary does not have.
   void add(int32_t id);
@@ -33,6 +37,7 @@ class DecodingStream {
 
   const Tokenizer* tokenizer_;
   SkipSpecials skip_;
+  bool cleans_up_;
   bool is_first_ = true;
   std::string token_;       // a buffer
   std::string incomplete_;  // bytes of a character that is not complete, or of a run that has not ended

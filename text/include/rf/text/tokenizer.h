@@ -289,6 +289,9 @@ class Tokenizer {
   // The text of the tokens, as `transformers`' decode(ids, skip_special_tokens=...). Throws Error for an id that the
   // vocabulary does not have.
   std::string decode(const std::vector<int32_t>& ids, SkipSpecials skip = SkipSpecials::kNo) const;
+  // What a token adds to a text behind others, without clean_up_tokenization_spaces; nullopt: nothing, because it is
+  // special, or other bytes behind some tokens than behind others (Join::kWordPieces and kSpaces).
+  std::optional<std::string> bytes_of(int32_t id) const;
   // DecodingStream (decoding_stream.h) gives the same for a stream of tokens.
   DecodedText decode_beginning(const std::vector<int32_t>& ids, SkipSpecials skip) const;
 

@@ -1,0 +1,264 @@
+// roformer chat: a conversation with a causal language model, on a terminal or line by line.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "command.h"
+#include "generation_options.h"
+#include "rf/engine/interrupt.h"
+#include "rf/io/error.h"
+#include "rf/io/printable.h"
+#include "rf/io/utf8.h"
+
+namespace rf::cli {
+
+namespace {
+
+constexpr const char* kChatWhere = "chat";
+constexpr const char* kChatHelp =
+    "/reset          begin a new conversation\n"
+    "/system [TEXT]  begin a new conversation with this system message, or without one\n"
+    "/help           this list\n"
+    "/quit           end, as the end of the input does\n"
+    "Ctrl-C ends an answer. Everything else is said to the model.";
+
+volatile std::sig_atomic_t was_interrupted = 0;
+
+// While it exists, SIGINT sets was_interrupted. A signal that the parent process ignores stays ignored.
+class Interruptible {
+ public:
+  Interruptible() {
+    sigaction(SIGINT, nullptr, &earlier_);
+    if (earlier_.sa_handler == SIG_IGN) return;
+    struct sigaction action {};  // without SA_RESTART: it ends a read, too
+    action.sa_handler = [](int) { was_interrupted = 1; };
+    sigaction(SIGINT, &action, nullptr);
+  }
+  ~Interruptible() { sigaction(SIGINT, &earlier_, nullptr); }
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+
+ private:
+  struct sigaction earlier_ {};
+};
+
+struct Interrupted {};
+
+// Lines of standard input.
+class Lines {
+ public:
+  // nullopt: the end. Throws Interrupted.
+  std::optional<std::string> next() {
+    while (true) {
+      const size_t end = held_.find('\n');
+      if (end != std::string::npos || (is_at_end_ && !held_.empty())) {
+        std::string line = held_.substr(0, end);
+        held_.erase(0, end == std::string::npos ? end : end + 1);
+        return line;
+      }
+      if (is_at_end_) return std::nullopt;
+      read_more();
+    }
+  }
+
+ private:
+  void read_more() {
+    constexpr size_t kMostBytes = size_t{16} << 20;
+    if (held_.size() > kMostBytes)
+      fail(kChatWhere, "a message must have at most {} bytes, got more in a line", kMostBytes);
+    char part[65536];
+    const ssize_t count = ::read(STDIN_FILENO, part, sizeof part);
+    if (count < 0 && errno == EINTR) {
+      if (was_interrupted != 0) throw Interrupted{};
+    } else if (count < 0) {
+      fail(kChatWhere, "standard input must be readable, got: {}", std::strerror(errno));
+    } else if (count == 0) {
+      is_at_end_ = true;
+    } else {
+      held_.append(part, static_cast<size_t>(count));
+    }
+  }
+
+  std::string held_;
+  bool is_at_end_ = false;
+};
+
+class Chat {
+ public:
+  Chat(const TextOptions& options, const tasks::Continuer& continuer)
+      : generation_(options.generation),
+        continuer_(continuer),
+        stops_(stops_of(options, continuer)),
+        is_terminal_(isatty(STDIN_FILENO) != 0) {
+    begin(options.system);
+  }
+
+  void run() {
+    std::optional<Interruptible> interruptible;
+    if (is_terminal_) {
+      interruptible.emplace();
+      say("/help lists the commands");
+    }
+    while (take_line()) {
+    }
+    if (is_terminal_) show("\n");
+  }
+
+ private:
+  // A new conversation.
+  void begin(const std::string& system) {
+    system_ = system;
+    messages_ = nlohmann::ordered_json::array();
+    if (!system.empty()) messages_.push_back({{"role", "system"}, {"content", system}});
+  }
+
+  // For the person at the terminal alone: the results go to stdout.
+  static void show(const char* text) {
+    if (isatty(STDERR_FILENO) != 0) std::fputs(text, stderr);
+  }
+
+  // False: the end.
+  bool take_line() {
+    if (is_terminal_) show("> ");
+    was_interrupted = 0;
+    std::optional<std::string> line;
+    try {
+      line = lines_.next();
+    } catch (const Interrupted&) {
+      show("\n");
+      say("/quit ends the program");
+      return true;
+    }
+    if (!line || *line == "/quit") return false;
+    if (line->ends_with('\r')) line->pop_back();
+    try {
+      obey(*line);
+    } catch (const BrokenPipe&) {
+      throw;
+    } catch (const Error& error) {
+      if (!is_terminal_) throw;
+      say(error.what());
+    }
+    return true;
+  }
+
+  void obey(const std::string& line) {
+    const std::string command = line.substr(0, line.find(' '));
+    if (command == "/system") return begin(command.size() < line.size() ? line.substr(command.size() + 1) : "");
+    if (line == "/reset") return begin(system_);
+    if (line == "/help") return say(kChatHelp);
+    if (line.starts_with('/')) {
+      fail<ArgumentError>(kChatWhere,
+                          "a line with / in front must be /help, /quit, /reset or /system, got {} (a space "
+                          "before / says it to the model)",
+                          io::printable(command));
+    }
+    if (line.find_first_not_of(" \t") == std::string::npos) return;
+    if (!is_utf8(line)) fail<ArgumentError>(kChatWhere, "a message must be UTF-8, got {}", io::printable(line));
+    const nlohmann::ordered_json before = messages_;
+    messages_.push_back({{"role", "user"}, {"content", line}});
+    try {
+      answer();
+    } catch (...) {
+      messages_ = before;
+      throw;
+    }
+  }
+
+  void answer() {
+    const std::string prompt = continuer_.chat(messages_, nlohmann::ordered_json::object());
+    engine::GenerationOptions generation = generation_;
+    generation.max_new_tokens = std::min(generation.max_new_tokens, room_after(prompt));
+    auto stream = continuer_.stream(prompt, generation, stops_, {.prompt = tasks::PromptForm::kChat});
+    std::string text;
+    const int64_t start = io::steady_ns();
+    int64_t first = start, tokens = 0;
+    try {
+      const engine::InterruptScope scope([] {
+        if (was_interrupted != 0) throw Interrupted{};
+      });
+      while (const auto part = stream.step()) {
+        if (tokens++ == 0) first = io::steady_ns();
+        text += *part;
+        if (!part->empty()) emit_lines(*part);
+      }
+    } catch (const Interrupted&) {
+    }
+    emit_lines("\n");
+    if (isatty(STDERR_FILENO) != 0) say(speed_of(stream, {start, first, io::steady_ns()}, tokens));
+    if (tokens == 0) {
+      messages_.erase(messages_.size() - 1);  // interrupted before the answer
+    } else {
+      messages_.push_back({{"role", "assistant"}, {"content", text}});
+    }
+  }
+
+  // Tokens that the context has for the answer.
+  int64_t room_after(const std::string& prompt) const {
+    text::Encoding tokens;
+    continuer_.tokenizer().encode(prompt, tokens);
+    const int64_t room = continuer_.max_length() - std::ssize(tokens.ids);
+    if (room < 1) {
+      fail(kChatWhere,
+           "the conversation must have fewer tokens than the context's {}, got {} (/reset begins a new one)",
+           continuer_.max_length(), std::ssize(tokens.ids));
+    }
+    return room;
+  }
+
+  struct Times {
+    int64_t start, first, end;  // the first token is the prompt's
+  };
+  static std::string speed_of(const tasks::ContinuationStream& stream, const Times& times, int64_t tokens) {
+    const auto rate = [](int64_t count, int64_t ns) {
+      return fmt::format("{:.1f} tokens/s",
+                         static_cast<double>(count) / (static_cast<double>(std::max<int64_t>(ns, 1)) * 1e-9));
+    };
+    const int64_t read = stream.prompt_tokens() - stream.kept_tokens();
+    return fmt::format("[read {} of {} tokens, {}; wrote {}, {}]", read, stream.prompt_tokens(),
+                       rate(read, times.first - times.start), tokens,
+                       rate(std::max<int64_t>(tokens - 1, 0), times.end - times.first));
+  }
+
+  const engine::GenerationOptions& generation_;
+  const tasks::Continuer& continuer_;
+  const tasks::Stops stops_;
+  const bool is_terminal_;
+  Lines lines_;
+  std::string system_;
+  nlohmann::ordered_json messages_;
+};
+
+std::function<int()> configure_chat(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<TextOptions>();
+  options->generation.max_new_tokens = 2048;
+  add_text_options(app, *options);
+  app.add_option("--system", options->system, "The system message");
+  add_default(app, "--max-new-tokens", options->generation.max_new_tokens,
+              "Tokens of an answer at most; less where the context is full");
+  return [&app, &common, options] {
+    finish_text_options(app, common, *options);
+    const tasks::Continuer continuer = open_continuer(*options);
+    Chat(*options, continuer).run();
+    return kOk;
+  };
+}
+
+}  // namespace
+
+Command chat_command() {
+  return {"chat", "A conversation with a causal language model",
+          "roformer chat --model path/to/model --temperature 0.7", Command::Seed::kUsed, configure_chat};
+}
+
+}  // namespace rf::cli

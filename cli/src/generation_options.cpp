@@ -1,0 +1,78 @@
+// Options of the commands that write text with a causal language model (see the header).
+#include "generation_options.h"
+
+#include <initializer_list>
+
+#include "read_options.h"
+#include "rf/model/run_checkpoints.h"
+
+namespace rf::cli {
+
+void add_text_options(CLI::App& app, TextOptions& options) {
+  engine::GenerationOptions& generation = options.generation;
+  app.add_option("--model", options.model_dir, "Directory of a causal language model, or a GGUF file")->required();
+  add_default(app, "--min-new-tokens", generation.min_new_tokens, "No end before so many tokens");
+  app.add_flag("--sample", options.sample,
+               "Draw each token from its distribution; so do the next three options. Without them, and without beams, "
+               "it is the most probable one");
+  add_default(app, "--temperature", generation.temperature, "Divides the logits; below 1 probable tokens gain");
+  add_default(app, "--top-k", generation.top_k, "Draw from the k most probable tokens only; 0: all");
+  add_default(app, "--top-p", generation.top_p, "Draw from the fewest tokens whose probability is at least p");
+  add_default(app, "--repetition-penalty", generation.repetition_penalty,
+              "Above 1, tokens that occur already, in the prompt too, become less probable");
+  app.add_option(
+         "--stop", options.stops,
+         "A string that ends a text, which keeps it, or a special token; may be given several times; default: what "
+         "ends a text in the tokenizer, as [SEP]")
+      ->allow_extra_args(false);
+  app.add_flag("--no-stop", options.no_stop, "Nothing ends a text before --max-new-tokens");
+  add_precision(app, options.precision);
+  add_dictionary(app, options.load);
+}
+
+void add_beam_options(CLI::App& app, TextOptions& options) {
+  engine::GenerationOptions& generation = options.generation;
+  app.add_option("--beams", generation.beams, "Beam search with so many beams");
+  add_default(app, "--length-penalty", generation.length_penalty,
+              "Beams are ranked by log-probability over tokens^penalty");
+  add_default(app, "--num-return-sequences", generation.return_sequences, "Results for each prompt; beams: the best");
+}
+
+void finish_text_options(const CLI::App& app, const Common& common, TextOptions& options) {
+  const std::string where = app.get_name();
+  const auto given = [&](const char* name) {
+    const CLI::Option* const option = app.get_option_no_throw(name);
+    return option != nullptr && option->count() > 0;
+  };
+  std::string sampling;
+  for (const char* name : {"--top-p", "--top-k", "--temperature", "--sample"}) {
+    if (given(name)) sampling = name;
+  }
+  const bool has_beams = given("--beams");
+  if (has_beams && !sampling.empty()) fail_usage(where, "--beams must be without sampling, got {}", sampling);
+  if (!has_beams && given("--length-penalty")) fail_usage(where, "--length-penalty must be with --beams, got none");
+  if (sampling.empty() && given("--seed"))
+    fail_usage(where, "--seed must be with sampling (--sample, --temperature, --top-k or --top-p), got none");
+  if (sampling.empty() && !has_beams && options.generation.return_sequences != 1) {
+    fail_usage(where, "--num-return-sequences must be 1 without sampling and --beams, got {}",
+               options.generation.return_sequences);
+  }
+  if (!options.stops.empty() && options.no_stop) fail_usage(where, "--no-stop must be without --stop, got both");
+  options.generation.search = has_beams          ? engine::Search::kBeams
+                              : sampling.empty() ? engine::Search::kGreedy
+                                                 : engine::Search::kSample;
+  options.generation.seed = common.seed.value_or(0);
+}
+
+tasks::Continuer open_continuer(const TextOptions& options) {
+  check_dictionaries(options.load);
+  return tasks::Continuer(model_of_run(options.model_dir, say),
+                          {.precision = options.precision, .load = options.load, .note = warn_user});
+}
+
+tasks::Stops stops_of(const TextOptions& options, const tasks::Continuer& continuer) {
+  if (options.no_stop) return {};
+  return options.stops.empty() ? continuer.default_stops() : continuer.stops_of(options.stops, "--stop");
+}
+
+}  // namespace rf::cli

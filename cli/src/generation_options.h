@@ -1,0 +1,33 @@
+// Options of the commands that write text with a causal language model.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "rf/engine/generator.h"
+#include "rf/engine/precision.h"
+#include "rf/tasks/continuation.h"
+#include "rf/text/tokenizer.h"
+
+namespace rf::cli {
+
+struct TextOptions {
+  std::string model_dir, system;
+  std::vector<std::string> stops;
+  text::LoadOptions load;
+  engine::Precision precision = engine::Precision::kFloat32;
+  engine::GenerationOptions generation;
+  bool sample = false, no_stop = false;
+};
+
+// The model, sampling, and where a text ends.
+void add_text_options(CLI::App& app, TextOptions& options);
+void add_beam_options(CLI::App& app, TextOptions& options);
+// Selects the search from the options that were given. Those that it would ignore are refused.
+void finish_text_options(const CLI::App& app, const Common& common, TextOptions& options);
+
+tasks::Continuer open_continuer(const TextOptions& options);
+tasks::Stops stops_of(const TextOptions& options, const tasks::Continuer& continuer);
+
+}  // namespace rf::cli

@@ -1,0 +1,155 @@
+"""Attention to look at: `inspect`, and its page."""
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import _checks
+from ._attention_page import PAGE
+from .attention import _observers, weights
+from .graft import _FAMILIES, grafted
+from .terms import Terms
+
+
+@dataclass
+class LayerAttention:
+    """Attention of one layer, float64 ``[H, T, S]``.
+
+    ``weights``: softmax of the scores; ``content``: s q.k, of the scores; ``encoding``: what the terms of the position
+    encoding add to it. Softmax ignores a number that is equal for all keys of a query, so the encoding's is given
+    relative to the last key, which is the query itself in causal attention, and to the query itself in other attention
+    of as many keys. Not a number: the query may not attend to the key.
+    """
+
+    weights: Tensor
+    content: Tensor
+    encoding: Tensor
+
+
+@dataclass
+class Inspection:
+    """The attention of a model to one text."""
+
+    tokens: list[str]
+    layers: list[LayerAttention]
+
+    def html(self, title: str = "Attention") -> str:
+        """A page that needs no other file: weights, and the parts of scores, of every head."""
+        data = {
+            "title": title,
+            "tokens": self.tokens,
+            "heads": self.layers[0].weights.shape[0],
+            "layers": [{name: _packed(part) for name, part in vars(layer).items()} for layer in self.layers],
+        }
+        return PAGE.replace("/*data*/", json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"))
+
+    def save(self, path: str | PathLike, title: str = "Attention") -> None:
+        """Writes the page."""
+        Path(path).write_text(self.html(title), encoding="utf-8")
+
+
+def inspect(model: nn.Module, text: str | Sequence[int] | Tensor, tokenizer: Any = None) -> Inspection:
+    """Attention weights of every layer and head for one text, and the parts that content and encoding have in scores.
+
+    Args:
+        model: a model of transformers that `graft` takes, grafted or not, or any module whose attention is
+            ``roformer_cpp.attention``, such as ``Model``. It is called with ``input_ids`` alone, in evaluation mode.
+        text: a text, or its token ids.
+        tokenizer: of transformers, or ``roformer_cpp.Tokenizer``; for token ids, it names the tokens.
+
+    Raises:
+        TypeError: `model` is not a module, or a text came without a tokenizer.
+        ValueError: no layer of the model computes attention by ``roformer_cpp.attention``.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"[inspect] model must be a torch.nn.Module, got {type(model).__name__}")
+    ids, tokens = _tokens(text, tokenizer)
+    kind = getattr(getattr(model, "config", None), "model_type", None)
+    layers: list[LayerAttention] = []
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad(), _observed(layers):
+            if kind in _FAMILIES and not hasattr(model, "position_encoding"):
+                own: dict[str, Any] = {"encoding": "none", "keep": True} if kind == "bert" else {"encoding": "rope"}
+                with grafted(model, **own):
+                    model(ids)
+            else:
+                model(ids)
+    finally:
+        model.train(was_training)
+    if not layers:
+        raise ValueError(
+            "[inspect] model must compute attention by roformer_cpp.attention, or be one that graft takes, got "
+            f"{type(model).__name__}"
+        )
+    return Inspection(tokens, layers)
+
+
+def _tokens(text: str | Sequence[int] | Tensor, tokenizer: Any) -> tuple[Tensor, list[str]]:
+    if isinstance(text, str):
+        if tokenizer is None:
+            raise TypeError("[inspect] tokenizer must be given for a text, got None")
+        text = tokenizer(text)["input_ids"]
+    ids = torch.as_tensor(text, dtype=torch.int64).reshape(1, -1)
+    if ids.shape[1] == 0:
+        raise ValueError(f"[inspect] text must have tokens, got {_checks.shown(text)}")
+    rows = ids[0].tolist()
+    return ids, [str(i) for i in rows] if tokenizer is None else tokenizer.convert_ids_to_tokens(rows)
+
+
+@contextmanager
+def _observed(layers: list[LayerAttention]) -> Iterator[None]:
+    def observe(q: Tensor, k: Tensor, terms: Terms, where: tuple, prefix: Tensor | None) -> None:
+        _observers.remove(observe)  # weights() attends too
+        try:
+            layers.append(_layer(q.double(), k.double(), terms, where, prefix))
+        finally:
+            _observers.append(observe)
+
+    _observers.append(observe)
+    try:
+        yield
+    finally:
+        _observers.remove(observe)
+
+
+def _layer(q: Tensor, k: Tensor, terms: Terms, where: tuple, prefix: Tensor | None) -> LayerAttention:
+    positions, key_positions, mask, left, right, cu_seqlens, cu_seqlens_k = where[:7]
+    found = weights(
+        q,
+        k,
+        replace(terms),  # without an origin, which would want float64
+        positions=positions,
+        key_positions=key_positions,
+        mask=mask,
+        window=(left, right),
+        cu_seqlens=cu_seqlens,
+        cu_seqlens_k=cu_seqlens_k,
+        prefix=prefix,
+    )[0]
+    scale = q.shape[-1] ** -0.5 if terms.scale is None else terms.scale
+    k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
+    content = torch.einsum("thd,shd->hts", q[0], k[0]) * scale
+    content = content.masked_fill(found == 0, torch.nan)
+    encoding = found.log() - content
+    itself = torch.arange(k.shape[1] - q.shape[1], k.shape[1], device=q.device).clamp_min(0)
+    at_itself = encoding.gather(2, itself[None, :, None].expand(len(encoding), -1, 1))
+    return LayerAttention(found.cpu(), content.cpu(), (encoding - at_itself).cpu())
+
+
+def _packed(x: Tensor) -> dict[str, Any]:
+    """16 bits for each number, from the lowest to the highest; 65535 is not a number."""
+    known = x[x.isfinite()]
+    low, high = (known.min().item(), known.max().item()) if known.numel() else (0.0, 0.0)
+    steps = ((x - low) / max(high - low, 1e-30) * 65534).round().nan_to_num(65535).clamp(0, 65535)
+    data = steps.to(torch.int32).numpy().astype("<u2").tobytes()
+    return {"low": low, "high": high, "data": base64.b64encode(data).decode()}

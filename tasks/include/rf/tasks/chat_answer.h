@@ -1,0 +1,72 @@
+// The parts of an answer in a chat: reasoning, content and calls of tools, as the model's chat template marks them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rf::tasks {
+
+// How a model writes calls of tools.
+enum class ToolFormat {
+  kNone,     // calls are content
+  kHermes,   // <tool_call>{"name": .., "arguments": ..}</tool_call>: Hermes, Qwen
+  kLlama,    // the whole answer is {"name": .., "parameters": ..}: Llama 3.1
+  kMistral,  // the whole answer is [TOOL_CALLS] and a list of {"name": .., "arguments": ..}
+};
+
+struct AnswerFormat {
+  ToolFormat tools = ToolFormat::kNone;
+  // Where <think>..</think> may be: nowhere, at the beginning, or it is open at the end of the prompt.
+  enum class Reasoning { kNone, kMarked, kOpen } reasoning = Reasoning::kNone;
+};
+
+// By the text of a template and of a prompt that it wrote.
+AnswerFormat answer_format(std::string_view chat_template, std::string_view prompt, bool has_tools);
+
+// Takes the text of an answer as it comes. What is no call of the format is content.
+class AnswerReader {
+ public:
+  struct Call {
+    std::string name, arguments;  // JSON text of an object
+  };
+  struct Part {
+    std::string reasoning, content;
+    std::vector<Call> calls;
+    bool is_empty() const { return reasoning.empty() && content.empty() && calls.empty(); }
+    void append(Part more);
+  };
+
+  explicit AnswerReader(AnswerFormat format)
+      : format_(format),
+        place_(format.reasoning == AnswerFormat::Reasoning::kNone     ? Place::kContentBegin
+               : format.reasoning == AnswerFormat::Reasoning::kMarked ? Place::kBegin
+                                                                      : Place::kReasoning) {}
+
+  // What `text` adds; text that may become a mark is held back.
+  Part add(std::string_view text) { return read(text, End::kNo); }
+  Part finish() { return read("", End::kYes); }
+  bool has_calls() const { return has_calls_; }
+
+ private:
+  enum class End { kNo, kYes };
+  // kWhole: an answer that may be a call as a whole
+  enum class Place { kBegin, kReasoning, kContentBegin, kContent, kCall, kWhole };
+
+  Part read(std::string_view text, End end);
+  bool step(End end, Part& part);
+  bool read_begin(End end);
+  bool read_reasoning(End end, Part& part);
+  bool read_content_begin(End end);
+  bool read_content(End end, Part& part);
+  bool read_call(End end, Part& part);
+  void read_whole(Part& part);
+
+  AnswerFormat format_;
+  Place place_;
+  std::string held_;
+  bool has_calls_ = false, has_reasoned_ = false;
+};
+
+}  // namespace rf::tasks

@@ -1,0 +1,219 @@
+"""Conversations by `roformer chat` and `roformer generate --chat`, compared with transformers' chat templates and
+generate()."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import termios
+
+import pytest
+
+from chat_model import answer, save_chat_model
+from cli_support import PROGRAM, hear_interrupts, refused, results, run
+
+COUNT = 10
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chat")
+    return *save_chat_model(folder), folder
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def conversation(oracle, tokenizer, texts, system=None):
+    """Answers, and tokens of the prompts."""
+    messages = [{"role": "system", "content": system}] if system else []
+    for text in texts:
+        messages.append(user(text))
+        said, tokens = answer(oracle, tokenizer, messages, COUNT)
+        messages.append({"role": "assistant", "content": said})
+        yield said, tokens
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_piped(case, precision):
+    """A line is a message; the answers of bfloat16 and int8 are those to the same history in one call."""
+    oracle, tokenizer, folder = case
+    texts = ["the people", "don't", "3 lazy dogs"]
+    options = ("--model", folder, "--max-new-tokens", COUNT, "--precision", precision)
+    done = run("chat", *options, "--system", "quick", stdin="\n".join(texts))
+    assert done.returncode == 0 and done.stderr == ""
+    if precision == "float32":
+        expected = [said for said, _ in conversation(oracle, tokenizer, texts, "quick")]
+        assert done.stdout == "".join(said + "\n" for said in expected)
+        return
+    messages = []
+    shown = done.stdout
+    for text in texts:
+        messages.append(user(text))
+        lines = json.dumps({"text": messages})
+        (line,) = results("generate", *options, "--chat", "--system", "quick", "--input", "-", "--format", "jsonl",
+                          stdin=lines)  # fmt: skip
+        assert shown.startswith(line["text"] + "\n")
+        shown = shown[len(line["text"]) + 1 :]
+        messages.append({"role": "assistant", "content": line["text"]})
+    assert shown == ""
+
+
+def test_commands(case):
+    oracle, tokenizer, folder = case
+    lines = ["a", "/reset", "a", "/system quick", "a", "/system", "a", "", "/quit", "a"]
+    done = run("chat", "--model", folder, "--max-new-tokens", COUNT, stdin="\r\n".join(lines))
+    ((alone, _),) = conversation(oracle, tokenizer, ["a"])
+    ((after, _),) = conversation(oracle, tokenizer, ["a"], "quick")
+    assert done.stdout == "".join(text + "\n" for text in (alone, alone, after, alone))
+    assert "a line with / in front must be /help" in run("chat", "--model", folder, stdin="/x\x1b y").stderr
+    assert (
+        "a message must be UTF-8"
+        in subprocess.run(
+            [PROGRAM, "chat", "--model", folder], input=b"\xff", capture_output=True, check=False
+        ).stderr.decode()
+    )
+
+
+def test_generate(case, tmp_path):
+    """Prompts are messages; records are messages or conversations."""
+    oracle, tokenizer, folder = case
+    options = ("--model", folder, "--chat", "--max-new-tokens", COUNT)
+    lines = results("generate", *options, "--prompt", "the people", "--prompt", "fox")
+    for text, line in zip(("the people", "fox"), lines, strict=True):
+        assert line["prompt"] == text and line["text"] == answer(oracle, tokenizer, [user(text)], COUNT)[0]
+    streamed = run("generate", *options, "--prompt", "fox", "--stream", "--system", "quick").stdout
+    assert [streamed] == [said + "\n" for said, _ in conversation(oracle, tokenizer, ["fox"], "quick")]
+    chat = [user("a"), {"role": "assistant", "content": None}, user([{"type": "text", "text": "dogs"}])]
+    plain = [user("a"), {"role": "assistant", "content": ""}, user("dogs")]
+    rows = [{"messages": chat, "id": 7}, {"messages": "fox"}, {"messages": [{"content": "x"}]}, {"messages": 5}]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = ("--input", tmp_path / "p.jsonl", "--field", "messages")
+    first, second, third, fourth = results("generate", *options, *given, "--skip-bad-records")
+    assert first["text"] == answer(oracle, tokenizer, plain, COUNT)[0]
+    assert json.loads(first["prompt"]) == chat and first["id"] == 7
+    assert second["text"] == lines[1]["text"]
+    assert "line 3 must be a chat, got: [generate] a message must be an object with a role" in third["error"]
+    assert 'line 4 must have a text or null as "messages"' in fourth["error"]
+
+
+def test_refused(case, tmp_path):
+    _, _, folder = case
+    assert "--system must be with --chat, got it alone" in refused(
+        "generate", "--model", folder, "--prompt", "a", "--system", "b", code=2
+    )
+    assert "--seed must be with sampling" in refused("chat", "--model", folder, "--seed", 1, code=2)
+    save_chat_model(tmp_path, "{{ raise_exception('no') }}")
+    assert "no" in run("chat", "--model", tmp_path, stdin="a").stderr
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    assert "a chat must have a model with a chat template" in run("chat", "--model", tmp_path, stdin="a").stderr
+
+
+def control_terminal():
+    """The preexec_fn of a child whose standard input is its terminal, so that Ctrl-C reaches it."""
+    hear_interrupts()
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+class Terminal:
+    """A chat on a terminal."""
+
+    def __init__(self, *arguments):
+        self.ours, theirs = pty.openpty()
+        self.child = subprocess.Popen(
+            [PROGRAM, "chat", *map(str, arguments)],
+            stdin=theirs, stdout=theirs, stderr=theirs,
+            env=dict(os.environ, OMP_NUM_THREADS="1"), preexec_fn=control_terminal,
+        )  # fmt: skip
+        os.close(theirs)
+        self.text = ""
+
+    def until(self, pattern):
+        """What is shown up to a match."""
+        while not (found := re.search(pattern, self.text)):
+            assert select.select([self.ours], [], [], 60)[0], (pattern, self.text)
+            self.text += os.read(self.ours, 65536).decode(errors="replace")
+        shown, self.text = self.text[: found.end()], self.text[found.end() :]
+        return shown
+
+    def say(self, line):
+        os.write(self.ours, line.encode() + b"\n")
+
+    def close(self):
+        self.child.kill()
+        self.child.wait()
+        os.close(self.ours)
+
+
+@pytest.fixture
+def terminal(request):
+    opened = []
+
+    def start(*arguments):
+        opened.append(Terminal(*arguments))
+        return opened[0]
+
+    yield start
+    opened[0].close()
+
+
+SPEED = r"\[read (\d+) of (\d+) tokens, [\d.]+ tokens/s; wrote (\d+), [\d.]+ tokens/s\]"
+
+
+def test_terminal(case, terminal):
+    """The second prompt is computed from where it differs; Ctrl-C ends an answer and not the program."""
+    oracle, tokenizer, folder = case
+    chat = terminal("--model", folder, "--max-new-tokens", COUNT)
+    chat.until("> ")
+    texts = ["quick brown", "fox"]
+    expected = list(conversation(oracle, tokenizer, texts))
+    before = 0
+    for text, (said, tokens) in zip(texts, expected, strict=True):
+        chat.say(text)
+        shown = chat.until(SPEED)
+        assert said.splitlines()[0] in shown.replace("\r\n", "\n") or not said.isprintable()
+        assert "\x1b" not in shown
+        read, of, wrote = map(int, re.search(SPEED, shown).groups())
+        assert of == tokens and wrote <= COUNT
+        assert read <= of - before
+        before = of
+        chat.until("> ")
+    chat.say("/help")
+    assert "/reset" in chat.until("Ctrl-C")
+    chat.say("/bad")
+    chat.until("must be /help")
+    chat.until("> ")
+    os.kill(chat.child.pid, signal.SIGINT)  # at the prompt
+    chat.until("/quit ends the program")
+    chat.until("> ")
+    chat.say("/quit")
+    assert chat.child.wait(timeout=60) == 0
+
+
+def test_interrupted(tmp_path, terminal):
+    save_chat_model(tmp_path, max_position_embeddings=9000)
+    chat = terminal("--model", tmp_path, "--no-stop", "--max-new-tokens", 8000, "--sample")
+    chat.until("> ")
+    for message in "ab":
+        chat.say(message)
+        chat.until(message + r"\r\n.")
+        os.write(chat.ours, b"\x03")  # the terminal makes a signal of it
+        assert 0 < int(re.search(SPEED, chat.until(SPEED))[3]) < 8000
+        chat.until("> ")
+    os.write(chat.ours, b"\x04")
+    assert chat.child.wait(timeout=60) == 0
+
+
+def test_full_context(tmp_path):
+    """An answer ends where the context does."""
+    save_chat_model(tmp_path, max_position_embeddings=40)
+    done = run("chat", "--model", tmp_path, "--no-stop", stdin="a\n" * 9)
+    assert done.returncode == 1
+    assert "[chat] the conversation must have fewer tokens than the context's 40, got" in done.stderr
+    assert done.stdout.count("\n") >= 1

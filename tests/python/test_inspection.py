@@ -1,0 +1,196 @@
+"""Attention to look at: weights beside NumPy, parts of scores that sum up, and the page in Chromium."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
+
+import roformer_cpp
+from encoding_case import TINY_IDS, TINY_MODEL
+from graft_models import IDS, make
+from roformer_cpp import _program
+from roformer_cpp.plot_attention import main as plot_attention
+from tolerances import T1_ATOL, T1_RTOL
+
+CLOSE = {"atol": T1_ATOL, "rtol": T1_RTOL}
+SHAPE = {"num_attention_heads": 4, "head_dim": 8, "hidden_size": 32}
+
+
+def qkv(tokens=11, keys=11, key_heads=4):
+    generator = torch.Generator().manual_seed(0)
+    sizes = ((tokens, 4), (keys, key_heads), (keys, key_heads))
+    return [torch.randn(2, *size, 8, dtype=torch.float64, generator=generator) for size in sizes]
+
+
+def test_weights_are_the_softmax_of_the_scores():
+    q, k, v = qkv(tokens=5, key_heads=2)
+    terms = roformer_cpp.encoding("alibi", **SHAPE).double().terms(torch.arange(6, 11), torch.arange(11),
+                                                                   dtype=torch.float64)  # fmt: skip
+    mask = torch.ones(2, 11, dtype=torch.bool)
+    mask[0, :2] = False
+    out, weights = roformer_cpp.attention(q, k, v, terms, is_causal=True, mask=mask, return_weights=True)
+    scores = np.einsum("bthd,bshd->bhts", q.numpy(), k.repeat_interleave(2, 2).numpy()) / np.sqrt(8)
+    distance = np.arange(6, 11)[:, None] - np.arange(11)
+    scores -= 2.0 ** (-2 * np.arange(1, 5))[:, None, None] * np.abs(distance)
+    scores = np.where((distance >= 0) & mask.numpy()[:, None, None], scores, -np.inf)
+    expected = np.exp(scores - scores.max(-1, keepdims=True))
+    expected /= expected.sum(-1, keepdims=True)
+    np.testing.assert_allclose(weights, expected, **CLOSE)
+    np.testing.assert_allclose(out, np.einsum("bhts,bshd->bthd", expected, v.repeat_interleave(2, 2)), **CLOSE)
+    first = {name: x.transpose(1, 2) for name, x in (("q", q), ("k", k), ("v", v))}
+    again = roformer_cpp.attention(**first, terms=terms, is_causal=True, mask=mask, return_weights=True,
+                                   heads_first=True)  # fmt: skip
+    assert torch.equal(again[1], weights) and torch.equal(again[0], out.transpose(1, 2))
+
+
+ALL = [each for each in roformer_cpp.encodings() if each["terms"] != "-"]
+KEYS = {"axial": {"grid_width": 4}, "axial-nd": {"grid_shape": [4, 4]}, "rope-mixed": {"grid_width": 4},
+        "mrope": {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1]}}}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ALL, ids=lambda row: row["name"])
+def test_weights_of_every_encoding(row):
+    q, k, v = qkv()
+    encoding = roformer_cpp.encoding(row["name"], **SHAPE, **KEYS.get(row["name"], {}), is_decoder=True).double()
+    with torch.no_grad():
+        for parameter in encoding.parameters():
+            parameter.normal_(0, 0.5)
+    hidden, weights = torch.randn(2, 11, 32, dtype=torch.float64), [torch.randn(32, 32).double() for _ in range(3)]
+    positions = torch.arange(11)
+    if row["name"] == "mrope":
+        positions = positions[None, :, None].expand(1, 11, 3)
+    terms = encoding.terms(positions, projections=weights, hidden_states=hidden, queries=q, keys=k, dtype=q.dtype)
+    out, weights = roformer_cpp.attention(q, k, v, terms, is_causal=True, return_weights=True)
+    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]), **CLOSE)
+    assert (weights.triu(1) == 0).all()
+    if terms.value is None and terms.value_table is None:
+        torch.testing.assert_close(torch.einsum("bhts,bshd->bthd", weights, v), out, **CLOSE)
+
+
+def test_weights_are_refused_where_they_would_be_others():
+    q, k, v = qkv()
+    with pytest.raises(ValueError, match=r"return_weights must be without dropout .*, got a dropout of 0.5"):
+        roformer_cpp.attention(q, k, v, dropout=0.5, return_weights=True)
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma3", "ModernBert", "Bert"])
+def test_weights_of_a_model_are_those_of_transformers(family):
+    model = make(family)
+    found = roformer_cpp.inspect(model, IDS[0])
+    assert not hasattr(model, "position_encoding") and found.tokens == [str(i) for i in IDS[0].tolist()]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        expected = model(IDS[:1], output_attentions=True).attentions
+    assert len(found.layers) == len(expected) == 4
+    for layer, theirs in zip(found.layers, expected, strict=True):
+        assert (layer.weights - theirs[0]).abs().max() <= 1e-5
+        parts = (layer.content + layer.encoding).nan_to_num(-torch.inf).softmax(-1)
+        torch.testing.assert_close(parts, layer.weights, atol=1e-9, rtol=1e-9)
+        closed = layer.weights == 0
+        assert torch.equal(layer.content.isnan(), closed)
+        assert family == "Bert" or layer.encoding[~closed].abs().max() > 0.1
+        assert family != "Bert" or layer.encoding[~closed].abs().max() < 1e-9
+
+
+def test_the_encodings_part_is_that_of_its_terms():
+    model = roformer_cpp.graft(make("Llama"), "alibi")
+    distance = torch.arange(40)[:, None] - torch.arange(40)
+    slopes = 2.0 ** (-2 * torch.arange(1.0, 5.0, dtype=torch.float64))[:, None, None]
+    for layer in roformer_cpp.inspect(model, IDS[0]).layers:
+        is_open = layer.weights > 0
+        torch.testing.assert_close(layer.encoding[is_open], (-slopes * distance)[is_open], atol=1e-6, rtol=1e-6)
+
+
+def test_our_models():
+    model = roformer_cpp.build_model({"model_type": "rf_encoder", **TINY_MODEL, "position_encoding": "alibi"})
+    found = roformer_cpp.inspect(model, TINY_IDS[0])
+    distance = (torch.arange(9)[:, None] - torch.arange(9)).abs()
+    slopes = 2.0 ** (-4 * torch.arange(1.0, 3.0, dtype=torch.float64))[:, None, None]
+    assert len(found.layers) == 2
+    for layer in found.layers:
+        torch.testing.assert_close(layer.encoding, -slopes * distance, atol=1e-6, rtol=1e-6)
+
+
+def test_what_inspect_refuses():
+    with pytest.raises(ValueError, match=r"must compute attention by roformer_cpp.attention, .* got Embedding"):
+        roformer_cpp.inspect(torch.nn.Embedding(9, 3), [1, 2])
+    with pytest.raises(TypeError, match="tokenizer must be given for a text, got None"):
+        roformer_cpp.inspect(make("Llama"), "abc")
+    with pytest.raises(ValueError, match="text must have tokens, got "):
+        roformer_cpp.inspect(make("Llama"), [])
+    with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got str"):
+        roformer_cpp.inspect("folder", "abc")
+
+
+def test_the_command(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["roformer", "plot-attention", "no-such-folder", "abc"])
+    with pytest.raises(SystemExit) as end:
+        _program.main()
+    assert end.value.code == 1 and "no-such-folder" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The page of a Llama whose tokens are words, one of them markup."""
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if None in programs:
+        pytest.skip("needs chromium and chromedriver")
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("model")
+    words = ["<unk>", *(f"w{i}" for i in range(97)), "<img/src=x/onerror=document.title=1>", "cat"]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(folder)
+    make("Llama").save_pretrained(folder)
+    text = "w3 <img/src=x/onerror=document.title=1> cat w5 cat"
+    assert plot_attention([str(folder), text, "--output", str(folder / "page.html")]) == 0
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for argument in ("--headless=new", "--no-sandbox", "--window-size=1200,1400"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
+    browser.get((folder / "page.html").as_uri())
+    yield browser, roformer_cpp.inspect(make("Llama").model, [4, 98, 99, 6, 99])
+    browser.quit()
+
+
+def rows(browser):
+    return [row.text.split() for row in browser.find_elements(By.CSS_SELECTOR, "tbody tr")]
+
+
+def test_the_page_shows_the_numbers(page):
+    browser, expected = page
+    assert browser.title.startswith("Attention of ")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#heads button")) == 4
+    for layer, head, query in ((0, 0, 4), (2, 3, 3), (3, 1, 1)):
+        Select(browser.find_element(By.ID, "layer")).select_by_value(str(layer))
+        browser.find_elements(By.CSS_SELECTOR, "#heads button")[head].click()
+        browser.find_elements(By.CSS_SELECTOR, "#text button")[query].click()
+        found = rows(browser)
+        assert len(found) == query + 1
+        for key, _, *numbers in found:
+            parts = vars(expected.layers[layer]).values()
+            for number, part in zip(numbers, parts, strict=True):
+                assert float(number) == pytest.approx(part[head, query, int(key)].item(), abs=2e-3)
+        assert browser.find_element(By.ID, "name").text == f"Layer {layer}, head {head}"
+    assert [entry["message"] for entry in browser.get_log("browser")] == []
+
+
+def test_the_page_draws_each_part_in_light_and_dark(page):
+    browser, _ = page
+    pictures = set()
+    read = "return document.getElementById('big').toDataURL() + getComputedStyle(document.body).backgroundColor"
+    for part in ("weights", "content", "encoding"):
+        Select(browser.find_element(By.ID, "part")).select_by_value(part)
+        for scheme in ("light", "dark"):
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+            pictures.add(browser.execute_script(read))
+    assert len(pictures) == 6

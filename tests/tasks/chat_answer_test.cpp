@@ -1,0 +1,90 @@
+// The parts of answers in chats, whole and byte by byte.
+#include "rf/tasks/chat_answer.h"
+
+#include <gtest/gtest.h>
+
+namespace rf::tasks {
+namespace {
+
+using Reasoning = AnswerFormat::Reasoning;
+
+std::string shown(const AnswerReader::Part& part) {
+  std::string text = part.reasoning + "|" + part.content;
+  for (const AnswerReader::Call& call : part.calls) text += "|" + call.name + call.arguments;
+  return text;
+}
+
+std::string parts_of(AnswerFormat format, std::string_view text, size_t step) {
+  AnswerReader reader(format);
+  AnswerReader::Part all;
+  for (size_t i = 0; i < text.size(); i += step) all.append(reader.add(text.substr(i, step)));
+  all.append(reader.finish());
+  EXPECT_EQ(reader.has_calls(), !all.calls.empty());
+  return shown(all);
+}
+
+struct AnswerCase {
+  AnswerFormat format;
+  const char* text;
+  const char* expected;  // reasoning|content|call..
+};
+
+constexpr AnswerFormat kPlain, kHermes{ToolFormat::kHermes}, kLlama{ToolFormat::kLlama}, kMistral{ToolFormat::kMistral},
+    kMarked{ToolFormat::kHermes, Reasoning::kMarked}, kOpen{ToolFormat::kNone, Reasoning::kOpen};
+
+constexpr AnswerCase kAnswerCases[] = {
+    {kPlain, " <think>a</think><tool_call>{\"name\": \"f\"}</tool_call>\n",
+     "| <think>a</think><tool_call>{\"name\": \"f\"}</tool_call>\n"},
+    {kHermes, "a <tool_", "|a <tool_"},
+    {kHermes, " a\n", "| a\n"},
+    {kHermes,
+     "Well.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"b\": 1, \"a\": "
+     "[\"x\"]}}\n</tool_call>\n<tool_call>{\"name\":\"g\"}"
+     "</tool_call> ",
+     "|Well.|f{\"b\":1,\"a\":[\"x\"]}|g{}"},
+    {kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}", "||f{\"a\":1}"},  // without an end
+    {kHermes, "a <tool_call>{\"name\": 5}</tool_call> b", "|a <tool_call>{\"name\": 5}</tool_call> b"},
+    {kHermes, "a <tool_call>{\"name\": \"f\", ", "|a <tool_call>{\"name\": \"f\", "},
+    {kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
+     "|<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>"},
+    {kLlama, "{\"name\": \"f\", \"parameters\": {\"a\": \"x; y\"}}", "||f{\"a\":\"x; y\"}"},
+    {kLlama, "\n<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}",
+     "||f{}|g{}"},
+    {kLlama, "{\"a\": 1} ", "|{\"a\": 1} "},
+    {kLlama, "It is {\"name\": \"f\"}", "|It is {\"name\": \"f\"}"},
+    {kMistral, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {\"a\": null}}]",
+     "||f{}|g{\"a\":null}"},
+    {kMistral, "[{\"name\": \"f\", \"arguments\": {}}]", "||f{}"},
+    {kMistral, "[1, 2]", "|[1, 2]"},
+    {kMistral, "[", "|["},
+    {kMarked, "\n<think>\na b\n</think>\n\nc <tool_call>{\"name\":\"f\"}</tool_call>", "a b|c|f{}"},
+    {kMarked, "<think>\n\n</think>\n\nc", "|c"},
+    {kMarked, "<thin", "|<thin"},
+    {kMarked, " c", "| c"},
+    {kMarked, "<think>a b ", "a b|"},  // cut by the limit of tokens
+    {kOpen, "\na</thi</think>b</think>", "a</thi|b</think>"},
+};
+
+TEST(ChatAnswer, Parts) {
+  for (const AnswerCase& each : kAnswerCases) {
+    const std::string_view text = each.text;
+    for (const size_t step : {text.size(), size_t{1}, size_t{7}}) {
+      EXPECT_EQ(parts_of(each.format, text, step), each.expected) << text << " by " << step;
+    }
+  }
+}
+
+TEST(ChatAnswer, Formats) {
+  const auto format_of = [](const char* source, const char* prompt, bool has_tools) {
+    const AnswerFormat format = answer_format(source, prompt, has_tools);
+    return std::pair(format.tools, format.reasoning);
+  };
+  EXPECT_EQ(format_of("<tool_call> </think>", "a", true), std::pair(ToolFormat::kHermes, Reasoning::kMarked));
+  EXPECT_EQ(format_of("<tool_call>", "<think>\n", false), std::pair(ToolFormat::kNone, Reasoning::kOpen));
+  EXPECT_EQ(format_of("[TOOL_CALLS]", "", true), std::pair(ToolFormat::kMistral, Reasoning::kNone));
+  EXPECT_EQ(format_of("{\"name\": f, \"parameters\": Environment: ipython", "", true).first, ToolFormat::kLlama);
+  EXPECT_EQ(format_of("\"parameters\"", "", true).first, ToolFormat::kNone);
+}
+
+}  // namespace
+}  // namespace rf::tasks
