@@ -22,7 +22,8 @@ from roformer_cpp._patched import attend
 BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?" + FENCE.pattern, re.MULTILINE | re.DOTALL)
 TUTORIALS = ["rope", "train-and-embed", "train-from-python", "patch-transformers", "add-an-encoding"]
 PAGES = [*(f"tutorials/{name}.md" for name in TUTORIALS), "how-to.md"]
-OTHERS = ["../README.md", "index.md", "start/library-authors.md", "start/researchers.md", "graft.md", "encodings.md", "convert.md"]
+OTHERS = ["../README.md", "index.md", "start/library-authors.md", "start/researchers.md", "graft.md", "encodings.md"]
+OTHERS += ["convert.md"]
 
 
 def blocks(page):
