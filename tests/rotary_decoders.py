@@ -1,5 +1,7 @@
 """Random perturbed decoders of transformers with rotary embeddings, as directories and as GGUF files."""
 
+import itertools
+
 import numpy as np
 import torch
 import transformers
@@ -264,10 +266,32 @@ def write_keys(writer, config):
     return rope, head_dim
 
 
+# Types that the package reads only: where a block has its scale, and its minimum in steps of the scale.
+HALVES = {"Q2_K": {80: 1, 82: 1.5}, "Q3_K": {108: 1}, "Q4_K": {0: 1, 2: 7.5}, "Q5_K": {0: 1, 2: 15.5}, "Q6_K": {208: 1}}
+HALVES |= {"IQ4_NL": {0: 1}, "IQ4_XS": {0: 1}}
+
+
+def random_blocks(shape, kind, size=0.15):
+    """Weights of about this magnitude."""
+    import gguf
+
+    elements, size_bytes = gguf.GGML_QUANT_SIZES[kind]
+    row_bytes = shape[1] // elements * size_bytes
+    blocks = np.random.default_rng(shape).integers(0, 256, (shape[0] * row_bytes // size_bytes, size_bytes), np.uint8)
+
+    def scale_by(factor):
+        for at, steps in HALVES[kind.name].items():
+            blocks[:, at : at + 2] = np.array([factor * steps], np.float16).view(np.uint8)
+
+    scale_by(1)
+    scale_by(size / gguf.quants.dequantize(blocks, kind).std())
+    return blocks.reshape(shape[0], row_bytes)
+
+
 def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), **options):
-    """Writes the weights of `oracle` in a type of ggml, and gives the oracle what they are after that rounding. extra:
-    further keys, values are (method of the writer, value); tokenizer: of the library tokenizers, with its `pre`;
-    options: of the writer."""
+    """Writes the weights of `oracle` in types of ggml, matrices in turn, and gives the oracle what they are after that
+    rounding. extra: further keys, values are (method of the writer, value); tokenizer: of the library tokenizers, with
+    its `pre`; options: of the writer."""
     import gguf
 
     config = oracle.config
@@ -280,7 +304,7 @@ def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), *
     if rope.get("rope_type") == "llama3":
         plain = rope["rope_theta"] ** (-np.arange(0, head_dim, 2) / head_dim)
         writer.add_tensor("rope_freqs.weight", (plain / oracle.model.rotary_emb.inv_freq.numpy()).astype(np.float32))
-    kind = gguf.GGMLQuantizationType[dtype]
+    kinds = itertools.cycle(gguf.GGMLQuantizationType[name] for name in dtype.split())
     state = oracle.state_dict()
     for file, array in expert_tensors(oracle):
         writer.add_tensor(file, np.ascontiguousarray(array, np.float32))
@@ -289,8 +313,8 @@ def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), *
         if change is not None:
             weight = change(weight, heads)
         weight = np.ascontiguousarray(as_stored(weight, file, config), np.float32)
-        stored = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else kind
-        data = gguf.quants.quantize(weight, stored)
+        stored = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else next(kinds)
+        data = random_blocks(weight.shape, stored) if stored.name in HALVES else gguf.quants.quantize(weight, stored)
         if file not in drop:
             writer.add_tensor(file, data, raw_dtype=stored)
         if dtype == "F32":

@@ -224,8 +224,8 @@ for what, name, base in (
 ):
     refuse(f"a link to missing {what}", form(makers.dangling(name), base), name)
 refuse("`CLIPModel`", makers.clip, 'got "clip"')
-part = "model-00001-of-00002.gguf"
-refuse("one part of a GGUF file", makers.gguf_parts, "llama-gguf-split --merge", "generate", file=part)
+part = "model-00002-of-00002.gguf"
+refuse("a later part of a GGUF model", makers.gguf_parts, "must be opened by the first", "generate", file=part)
 refuse("`BertForMaskedLM`, to predict", encoder("ForMaskedLM"), "must have a head of classification", "predict")
 numbers = classifier(num_labels=3, problem_type=makers.NUMBER)
 refuse("`regression` of 3 labels", numbers, "regression must have one label, a number, got 3", "predict")

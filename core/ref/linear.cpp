@@ -8,20 +8,25 @@
 
 #include "common/element.h"
 #include "convert.h"
+#include "linear/gemm_blocks.h"
 #include "linear/gemm_int8.h"
 
 namespace rf::ref {
 namespace {
 
-double activated(rf_linear_activation activation, double sum) {
-  if (activation == RF_LINEAR_NONE) return sum;
+double gelu_of(rf_gelu_form form, double sum) {
   rf_gelu_args args = {};
   args.dtype = RF_F64;
-  args.form = activation == RF_LINEAR_GELU_ERF ? RF_GELU_ERF : RF_GELU_TANH;
+  args.form = form;
   args.rows = args.columns = 1;
   args.x = args.y = &sum;
   gelu(args);
   return sum;
+}
+
+double activated(rf_linear_activation activation, double sum) {
+  if (activation == RF_LINEAR_NONE) return sum;
+  return gelu_of(activation == RF_LINEAR_GELU_ERF ? RF_GELU_ERF : RF_GELU_TANH, sum);
 }
 
 // A row of x as integers times a scale.
@@ -68,17 +73,37 @@ void linear_int8(const rf_linear_args& args, const core::Int8Weight& weight) {
   }
 }
 
-void linear(const rf_linear_args& args) {
+namespace {
+
+// weight(j, i): an element.
+template <class Weight>
+void linear_by(const rf_linear_args& args, const Weight& weight) {
+  constexpr int64_t kGates = 32;
+  std::vector<double> sums(static_cast<size_t>(args.out));
   for (int64_t r = 0; r < args.rows; ++r) {
     for (int64_t j = 0; j < args.out; ++j) {
-      double sum = args.bias == nullptr ? 0 : load(core::parameter_type(args.dtype), args.bias, j);
-      for (int64_t i = 0; i < args.in; ++i) {
-        sum += load(args.dtype, args.x, r * args.x_stride + i) *
-               load(core::weight_type(args), args.weight, j * args.weight_stride + i);
-      }
-      store(args.dtype, args.y, r * args.y_stride + j, activated(args.activation, sum));
+      double& sum = sums[j] = args.bias == nullptr ? 0 : load(core::parameter_type(args.dtype), args.bias, j);
+      for (int64_t i = 0; i < args.in; ++i) sum += load(args.dtype, args.x, r * args.x_stride + i) * weight(j, i);
+    }
+    for (int64_t j = 0; args.gate == 0 && j < args.out; ++j)
+      store(args.dtype, args.y, r * args.y_stride + j, activated(args.activation, sums[j]));
+    for (int64_t j = 0; args.gate != 0 && j < args.out / 2; ++j) {
+      const double* gate = &sums[j / kGates * 2 * kGates + j % kGates];
+      store(args.dtype, args.y, r * args.y_stride + j, gelu_of(args.gate, gate[0]) * gate[kGates]);
     }
   }
+}
+
+}  // namespace
+
+void linear(const rf_linear_args& args) {
+  linear_by(args, [&](int64_t j, int64_t i) {
+    return load(core::weight_type(args), args.weight, j * args.weight_stride + i);
+  });
+}
+
+void linear_blocks(const rf_linear_args& args, const core::BlockWeight& weight) {
+  linear_by(args, [&](int64_t j, int64_t i) { return weight.at(j, i); });
 }
 
 void linear_backward(const rf_linear_args& args, const rf_linear_grads& grads) {

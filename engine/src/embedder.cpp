@@ -166,6 +166,8 @@ struct Embedder::Impl {
       fail<ArgumentError>(kEmbedderWhere,
                           "a pooling goes with one vector of a transformer, got another kind of vectors");
     if (!options.poolings.empty()) modules.poolings = options.poolings;
+    if (pools && modules.poolings.empty())
+      fail<ArgumentError>(kEmbedderWhere, "a pooling must be given for a GGUF file without pooling_type, got none");
     if (!pools) modules.poolings.clear();
     const auto is_normalize = [](const SentenceStep& step) { return step.kind == SentenceStep::Kind::kNormalize; };
     if (options.normalize == false) std::erase_if(modules.steps, is_normalize);
@@ -420,7 +422,9 @@ std::string Embedder::identity() const {
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
   std::vector<std::string> paths;
-  for (const auto& entry : fs::directory_iterator(impl_->modules.encoder_dir)) {
+  const bool is_directory = fs::is_directory(impl_->modules.encoder_dir);
+  for (const auto& entry :
+       is_directory ? fs::directory_iterator(impl_->modules.encoder_dir) : fs::directory_iterator()) {
     const std::string name = entry.path().filename().string();
     const bool weights = name.starts_with("model") && name.find(".safetensors") != std::string::npos;
     const bool tokenizer = std::ranges::find(text::kTokenizerFiles, name) != std::end(text::kTokenizerFiles);

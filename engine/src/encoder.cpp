@@ -189,7 +189,9 @@ void Encoder::feed_forward(const Block& block, int64_t tokens, const void* x, vo
 
 void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend& attend) const {
   const int64_t tokens = input.sequences.tokens, hidden = config_.hidden_size, element = bytes_of(dtype_);
-  const int64_t up_columns = config_.intermediate_size * (config_.block.gated && !blocks_.back().up.is_gated() ? 2 : 1);
+  const bool separate_gates =
+      config_.block.gated && !std::ranges::all_of(blocks_, [](const Block& block) { return block.up.is_gated(); });
+  const int64_t up_columns = config_.intermediate_size * (separate_gates ? 2 : 1);
   const int64_t wide_columns = std::max({qkv_width(), up_columns, config_.embedding_size});
   const int64_t narrow_bytes = tokens * std::max(hidden, out_width()) * element;
   void* x = work.buffer(kHidden, tokens * hidden * element);

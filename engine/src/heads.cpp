@@ -74,8 +74,7 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
   logit_cap_ = config.heads.logit_cap;
   const bool is_own = weights.has(last.linear + ".weight"), own_bias = weights.has(last.linear + ".bias");
   const std::string weight = is_own ? last.linear + ".weight" : prefix + "embeddings.word_embeddings.weight";
-  last_ = Linear(precision, last.inputs, last.outputs, weights.floats(weight).get(),
-                 read_bias(weights, own_bias ? last.linear : "cls.predictions"));
+  last_ = read_matrix(weights, weight, precision, read_bias(weights, own_bias ? last.linear : "cls.predictions"));
 }
 
 HeadLayers::HeadLayers(Linear last, Precision precision)

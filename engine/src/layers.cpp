@@ -73,7 +73,18 @@ Linear::Linear(Precision precision, int64_t in, int64_t out, const float* weight
   } else {
     check_status(rf_linear_pack(RF_F32, in, out, weight, in, &packed));
   }
-  packed_.reset(packed);
+  parts_.emplace_back(out, decltype(Part::packed)(packed));
+}
+
+Linear::Linear(int64_t in, const FileRows& weight, std::vector<float> bias)
+    : in_(in), out_(std::ssize(weight.rows)), bias_(std::move(bias)) {
+  const void* const* rows = weight.rows.data();
+  for (const FileRows::Run& run : weight.runs) {
+    rf_linear_packed* packed = nullptr;
+    check_status(rf_linear_pack_blocks(run.type, in, run.rows, rows, &packed));
+    parts_.emplace_back(run.rows, decltype(Part::packed)(packed));
+    rows += run.rows;
+  }
 }
 
 void Linear::set_gate(Activation gate) { gate_ = form_of(gate).value(); }
@@ -86,15 +97,19 @@ void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y,
   args.activation = gelu_of(activation);
   args.rows = rows;
   args.in = in_;
-  args.out = out_;
   args.x = x;
   args.x_stride = x_stride;
-  args.packed = packed_.get();
-  args.bias = bias_.empty() ? nullptr : bias_.data();
-  args.y = y;
   args.y_stride = is_gated() ? out_ / 2 : out_;
   args.gate = gate_;
-  check_status(rf_linear_forward(&args));
+  int64_t column = 0;
+  for (const Part& part : parts_) {
+    args.out = part.out;
+    args.packed = part.packed.get();
+    args.bias = bias_.empty() ? nullptr : bias_.data() + column;
+    args.y = static_cast<char*>(y) + column * bytes_of(dtype_);
+    check_status(rf_linear_forward(&args));
+    column += part.out;
+  }
   if (activation && args.activation == RF_LINEAR_NONE) activate(*activation, dtype_, rows, out_, y, out_);
 }
 
@@ -182,13 +197,16 @@ bool has_fused_gate(Precision precision, Activation activation, int64_t columns)
   return precision != Precision::kInt8 && form_of(activation) && columns % kGates == 0;
 }
 
-void order_gates(int64_t columns, int64_t width, const float* from, float* to) {
+template <class T>
+void order_gates(int64_t columns, int64_t width, const T* from, T* to) {
   const int64_t group = kGates * width, up = columns * width;
   for (int64_t i = 0; i < up; i += group, to += 2 * group) {
     std::copy_n(from + i, group, to);
     std::copy_n(from + up + i, group, to + group);
   }
 }
+template void order_gates(int64_t columns, int64_t width, const float* from, float* to);
+template void order_gates(int64_t columns, int64_t width, const void* const* from, const void** to);
 
 void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x) {
   activate(activation, dtype, rows, columns, x, 2 * columns, static_cast<char*>(x) + columns * bytes_of(dtype));

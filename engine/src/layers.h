@@ -21,16 +21,28 @@ struct DestroyPacked {
   void operator()(rf_linear_packed* packed) const { rf_linear_packed_destroy(packed); }
 };
 
+// Rows of a matrix in the blocks of a file, of one type from a run to the next.
+struct FileRows {
+  struct Run {
+    rf_block_type type;
+    int64_t rows;
+  };
+  std::vector<const void*> rows{};
+  std::vector<Run> runs{};
+};
+
 // y = x W^T + b, with W packed.
 class Linear {
  public:
   Linear() = default;
+  // As the file stores it, in float32.
+  Linear(int64_t in, const FileRows& weight, std::vector<float> bias);
   // weight: [out, in]; bias: [out], or empty. largest_inputs: magnitudes [in] that x has, or empty; int8 evens out by
   // them what is always larger than the rest.
   Linear(Precision precision, int64_t in, int64_t out, const float* weight, std::vector<float> bias,
          const std::vector<float>& largest_inputs = {});
 
-  bool empty() const { return packed_ == nullptr; }
+  bool empty() const { return parts_.empty(); }
   // Rows of the weight come as rf/linear.h has them for gates of this activation, and y has half the columns.
   void set_gate(Activation gate);
   bool is_gated() const { return gate_ != 0; }
@@ -44,7 +56,11 @@ class Linear {
   rf_dtype dtype_ = RF_F32;
   int64_t in_ = 0, out_ = 0;
   rf_gelu_form gate_ = {};
-  std::unique_ptr<rf_linear_packed, DestroyPacked> packed_;
+  struct Part {
+    int64_t out;
+    std::unique_ptr<rf_linear_packed, DestroyPacked> packed;
+  };
+  std::vector<Part> parts_;  // one below the other; of a gated product, one
   std::vector<float> bias_;
 };
 
@@ -85,7 +101,8 @@ void activate(Activation activation, rf_dtype dtype, int64_t rows, int64_t colum
 // Whether products can apply gates of `columns` columns as they write them; order_gates() orders rows of width
 // elements, [gate; up], for it.
 bool has_fused_gate(Precision precision, Activation activation, int64_t columns);
-void order_gates(int64_t columns, int64_t width, const float* from, float* to);
+template <class T>
+void order_gates(int64_t columns, int64_t width, const T* from, T* to);
 
 // gate = activation(gate) * up in place, in rows [gate, up] of 2 columns elements.
 void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x);

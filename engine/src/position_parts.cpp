@@ -86,7 +86,8 @@ class LearnedVectors : public Position {
   }
 
   void add_input(const Sequences& sequences, float* x, int64_t width) const override {
-    std::vector<float> vector(static_cast<size_t>(width));
+    thread_local std::vector<float> vector;  // calls allocate nothing after the first
+    vector.resize(static_cast<size_t>(width));
     for (int64_t i = 0; i < sequences.count; ++i) {
       int64_t padding = 0;  // before the token, in its sequence
       for (int64_t t = sequences.cu_seqlens[i]; t < sequences.cu_seqlens[i + 1]; ++t) {

@@ -16,8 +16,10 @@
 #include "rf/engine/names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/gguf.h"
 #include "rf/io/printable.h"
 #include "rf/io/strict_object.h"
+#include "rf/model/foreign_models.h"
 
 namespace rf::engine {
 
@@ -372,9 +374,46 @@ void read_heads(const std::string& model_dir, VectorKind vectors, SentenceModule
   if (vectors == VectorKind::kSparse) out.similarity = Similarity::kDot;
 }
 
+// A matrix of a GGUF file as a step without a bias; the file may lack it.
+void add_gguf_dense(const io::GgufFile& file, const char* name, SentenceModules& out) {
+  const io::GgufTensor* const tensor = file.find(name);
+  if (tensor == nullptr) return;
+  if (tensor->shape.size() != 2)
+    fail(file.path(), "{} must be a matrix, got {} dimensions", name, tensor->shape.size());
+  const std::vector<float> values = file.numbers(*tensor);
+  SentenceStep step{.kind = SentenceStep::Kind::kDense};
+  step.dense = Linear(Precision::kFloat32, static_cast<int64_t>(tensor->shape[0]),
+                      static_cast<int64_t>(tensor->shape[1]), values.data(), {});
+  out.steps.push_back(std::move(step));
+}
+
+// One vector of length 1 for each text, as llama.cpp's embeddings are.
+SentenceModules read_gguf_modules(const std::string& path, VectorKind vectors) {
+  if (vectors != VectorKind::kDense) fail(path, "a GGUF file must be opened for one vector per text, got another kind");
+  const io::GgufFile file(path);
+  SentenceModules out;
+  out.encoder_dir = path;
+  out.files = file.paths();
+  const json architecture = file.metadata().value("general.architecture", json());
+  const std::string key =
+      fmt::format("{}.pooling_type", architecture.is_string() ? architecture.get<std::string>() : "general");
+  constexpr std::pair<int, Pooling> kTypes[] = {{1, Pooling::kMean}, {2, Pooling::kCls}, {3, Pooling::kLast}};
+  const json type = file.metadata().value(key, json(0));
+  const auto* const found = std::ranges::find_if(kTypes, [&](const auto& each) { return type == each.first; });
+  if (found == std::end(kTypes) && type != 0)
+    fail(path, "{} must be 0 (none), 1 (mean), 2 (cls) or 3 (last), got {}", key, type.dump());
+  out.poolings = found == std::end(kTypes) ? std::vector<Pooling>() : std::vector{found->second};
+  for (const char* name : {"dense_2.weight", "dense_3.weight"}) {
+    if (architecture == "gemma-embedding") add_gguf_dense(file, name, out);
+  }
+  out.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
+  return out;
+}
+
 }  // namespace
 
 SentenceModules read_sentence_modules(const std::string& model_dir, VectorKind vectors, TextRole role) {
+  if (const std::optional<std::string> gguf = gguf_path(model_dir)) return read_gguf_modules(*gguf, vectors);
   const bool has_heads = has_token_head(model_dir, "sparse") || has_token_head(model_dir, "colbert");
   if (!has_heads && vectors == VectorKind::kAll)
     fail(model_dir, "vectors of all kinds need sparse_linear and colbert_linear (bge-m3), got none");

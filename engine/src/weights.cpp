@@ -11,6 +11,7 @@
 #include "parallel_for.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/gguf_blocks.h"
 #include "rf/io/half.h"
 #include "rf/io/printable.h"
 #include "rf/io/safetensors.h"
@@ -30,9 +31,12 @@ int64_t elements_of(const std::vector<int64_t>& shape) {
   return count;
 }
 
-// Tables of frequencies in GGUF files, which the rotation's report reads.
-bool is_rope_factor(const std::string& name) {
-  return name == "rope_freqs.weight" || name.starts_with("rope_factors_");
+// Tables of frequencies in GGUF files, which the rotation's report reads, and the matrices after the pooling of
+// EmbeddingGemma.
+bool is_read_elsewhere(const std::string& name, const ModelConfig& config) {
+  const bool pools = config.family == Family::kDecoder && !config.is_decoder;
+  return name == "rope_freqs.weight" || name.starts_with("rope_factors_") ||
+         (pools && (name == "dense_2.weight" || name == "dense_3.weight"));
 }
 
 void check_dtype(const io::TensorView& view) {
@@ -118,9 +122,9 @@ std::vector<float> finite_elements(const io::TensorView& view) {
   return {values.get(), values.get() + values.size()};
 }
 
-MappedRows::MappedRows(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view,
+MappedRows::MappedRows(std::shared_ptr<const void> owner, const io::TensorView& view,
                        std::shared_ptr<const LowRank> change)
-    : files_(std::move(files)), view_(&view), change_(std::move(change)) {}
+    : owner_(std::move(owner)), view_(&view), change_(std::move(change)) {}
 
 void MappedRows::add_row(int64_t row, float* to) const {
   constexpr int64_t kColumns = 1024;
@@ -189,7 +193,7 @@ Weights::Weights(std::shared_ptr<const io::GgufFile> gguf, const ModelConfig& co
     tensors_.emplace(spec.name, Tensor{.shape = shape, .quantised = tensor});
   }
   for (const io::GgufTensor& tensor : gguf_->tensors()) {
-    if (used.contains(tensor.name) || is_rope_factor(tensor.name)) continue;
+    if (used.contains(tensor.name) || is_read_elsewhere(tensor.name, config)) continue;
     if (head == Head::kNone && tensor.name == gguf_name(config, "lm_head.weight")) continue;
     fail(path, "the file must have no tensor that a {} does not use, got {}", model_type(config),
          io::printable(tensor.name));
@@ -231,7 +235,7 @@ void Weights::read(const std::string& name, float* to) const {
   parallel_for(count / row, count > kParallelRead, [&](int64_t i) {
     gguf_->read(*tensor.quantised, static_cast<uint64_t>(i * row), static_cast<uint64_t>(row), to + i * row);
   });
-  io::release_pages(gguf_->bytes(*tensor.quantised));
+  release_pages(name);
   const float* bad = std::find_if(to, to + count, [](float x) { return !std::isfinite(x); });
   if (bad != to + count)
     fail(gguf_->path(), "weights must be finite, got {} in {}[{}]", *bad, tensor.quantised->name, bad - to);
@@ -260,7 +264,17 @@ std::span<const std::byte> Weights::bytes(const std::string& name) const {
 }
 
 MappedRows Weights::mapped_rows(const std::string& name) const {
+  struct Copy {
+    std::vector<float> values;
+    io::TensorView view;
+  };
   const Tensor& tensor = at(name);
+  if (tensor.view == nullptr) {
+    const auto copy = std::make_shared<Copy>();
+    copy->values = vector(name);
+    copy->view = {name, io::DType::kF32, tensor.shape, std::as_bytes(std::span(copy->values))};
+    return MappedRows(copy, copy->view);
+  }
   TensorFloats(files_, *tensor.view);  // for its check
   return MappedRows(files_, *tensor.view, tensor.change);
 }
@@ -269,52 +283,130 @@ ReadRow Weights::rows(const std::string& name) const {
   const Tensor& tensor = at(name);
   if (tensor.view != nullptr) return [rows = mapped_rows(name)](int64_t row, float* to) { rows.read_row(row, to); };
   const int64_t width = tensor.shape[1];
-  floats(name);  // for its check
+  std::atomic<bool> finite = true;
+  parallel_for(tensor.shape[0], elements_of(tensor.shape) > kParallelRead, [&](int64_t row) {
+    thread_local std::vector<float> values;
+    values.resize(static_cast<size_t>(width));
+    gguf_->read(*tensor.quantised, static_cast<uint64_t>(row * width), static_cast<uint64_t>(width), values.data());
+    if (!std::ranges::all_of(values, [](float x) { return std::isfinite(x); })) finite = false;
+  });
+  if (!finite) floats(name);  // throws
+  release_pages(name);
   return [gguf = gguf_, found = tensor.quantised, width](int64_t row, float* to) {
     gguf->read(*found, static_cast<uint64_t>(row * width), static_cast<uint64_t>(width), to);
   };
 }
 
+bool Weights::add_file_rows(const std::string& name, FileRows& to) const {
+  const Tensor& tensor = at(name);
+  if (tensor.quantised == nullptr) return false;
+  const io::GgufElement type = io::find_gguf_block(tensor.quantised->type)->type;
+  const bool is_packed = type != io::GgufElement::kF32 && type != io::GgufElement::kQ8_K &&
+                         type != io::GgufElement::kTQ1_0 && type != io::GgufElement::kTQ2_0;
+  if (!is_packed) return false;
+  const int64_t rows = tensor.shape[0];
+  const std::span<const std::byte> bytes = gguf_->bytes(*tensor.quantised);
+  const int64_t row_bytes = std::ssize(bytes) / rows;
+  for (int64_t row = 0; row < rows; ++row) to.rows.push_back(bytes.data() + row * row_bytes);
+  const auto block = static_cast<rf_block_type>(type);
+  if (to.runs.empty() || to.runs.back().type != block) to.runs.push_back({block, 0});
+  to.runs.back().rows += rows;
+  return true;
+}
+
+void Weights::release_pages(const std::string& name) const { io::release_pages(gguf_->bytes(*at(name).quantised)); }
+
 std::vector<float> read_bias(const Weights& weights, const std::string& name) {
   return weights.has(name + ".bias") ? weights.vector(name + ".bias") : std::vector<float>();
 }
 
-Linear read_linear(const Weights& weights, const std::string& name, Precision precision,
-                   const std::vector<float>& largest_inputs) {
-  const std::vector<int64_t>& shape = weights.shape(name + ".weight");
-  return {precision,     shape[1], shape[0], weights.floats(name + ".weight").get(), read_bias(weights, name),
-          largest_inputs};
+namespace {
+
+// nullopt if one of the matrices must be read as floats.
+std::optional<FileRows> file_rows(const Weights& weights, const std::vector<std::string>& matrices,
+                                  Precision precision) {
+  FileRows rows;
+  for (const std::string& matrix : matrices) {
+    if (precision != Precision::kFloat32 || !weights.add_file_rows(matrix, rows)) return std::nullopt;
+  }
+  return rows;
 }
 
-namespace {
+Linear packed_rows(const Weights& weights, const std::vector<std::string>& matrices, const FileRows& rows,
+                   std::vector<float> bias) {
+  try {
+    Linear linear(weights.shape(matrices[0])[1], rows, std::move(bias));
+    for (const std::string& matrix : matrices) weights.release_pages(matrix);
+    return linear;
+  } catch (const std::exception&) {
+    for (const std::string& matrix : matrices) weights.floats(matrix);  // names an element that is not finite
+    throw;
+  }
+}
 
 // Matrices one below the other, [sum of outs, in], and their biases.
 struct Joined {
+  const Weights& weights;
+  std::vector<std::string> matrices{};
   int64_t in, rows = 0;
+  std::optional<FileRows> stored{};  // or floats
   Floats values{};
   std::vector<float> bias{};
 
-  Joined(const Weights& weights, const std::vector<std::string>& names) : in(weights.shape(names[0] + ".weight")[1]) {
-    for (const std::string& name : names) rows += weights.shape(name + ".weight")[0];
-    values = make_floats(rows * in);
-    float* to = values.get();
+  Joined(const Weights& from, const std::vector<std::string>& names, Precision precision)
+      : weights(from), in(weights.shape(names[0] + ".weight")[1]) {
     for (const std::string& name : names) {
-      weights.read(name + ".weight", to);
-      to += weights.shape(name + ".weight")[0] * in;
+      matrices.push_back(name + ".weight");
+      rows += weights.shape(matrices.back())[0];
       const std::vector<float> added = read_bias(weights, name);
       bias.insert(bias.end(), added.begin(), added.end());
     }
+    stored = file_rows(weights, matrices, precision);
+    if (stored) return;
+    values = make_floats(rows * in);
+    float* to = values.get();
+    for (const std::string& matrix : matrices) {
+      weights.read(matrix, to);
+      to += weights.shape(matrix)[0] * in;
+    }
   }
+  // Calls reorder(width, from, to) for rows of `width` elements, and for the biases.
+  template <class Reorder>
+  void order(const Reorder& reorder) {
+    if (stored) {
+      reorder(1, std::vector(stored->rows).data(), stored->rows.data());
+    } else {
+      Floats ordered = make_floats(rows * in);
+      reorder(in, values.get(), ordered.get());
+      values = std::move(ordered);
+    }
+    if (!bias.empty()) reorder(1, std::vector(bias).data(), bias.data());
+  }
+  bool has_one_type() const { return !stored || stored->runs.size() == 1; }
   Linear packed(Precision precision, const std::vector<float>& largest_inputs) {
+    if (stored) return packed_rows(weights, matrices, *stored, std::move(bias));
     return {precision, in, rows, values.get(), std::move(bias), largest_inputs};
   }
 };
 
 }  // namespace
 
+Linear read_matrix(const Weights& weights, const std::string& matrix, Precision precision, std::vector<float> bias,
+                   const std::vector<float>& largest_inputs) {
+  if (const std::optional<FileRows> rows = file_rows(weights, {matrix}, precision))
+    return packed_rows(weights, {matrix}, *rows, std::move(bias));
+  const std::vector<int64_t>& shape = weights.shape(matrix);
+  return {precision, shape[1], shape[0], weights.floats(matrix).get(), std::move(bias), largest_inputs};
+}
+
+Linear read_linear(const Weights& weights, const std::string& name, Precision precision,
+                   const std::vector<float>& largest_inputs) {
+  return read_matrix(weights, name + ".weight", precision, read_bias(weights, name), largest_inputs);
+}
+
 Linear read_joined(const Weights& weights, const std::vector<std::string>& names, Precision precision,
                    const std::vector<float>& largest_inputs) {
-  return Joined(weights, names).packed(precision, largest_inputs);
+  return Joined(weights, names, precision).packed(precision, largest_inputs);
 }
 
 namespace {
@@ -340,10 +432,11 @@ Norm read_norm(const Weights& weights, const std::string& name, const ModelConfi
 namespace {
 
 // Rows of `width` numbers, the queries, key and value of each key head, to all queries, all keys and all values.
-void order_by_part(const ModelConfig& config, const float* from, int64_t width, float* to) {
+template <class T>
+void order_by_part(const ModelConfig& config, const T* from, int64_t width, T* to) {
   const int64_t part = config.head_dim() * width, groups = config.key_heads();
   const int64_t queries = config.num_attention_heads / groups * part;
-  float *const keys = to + groups * queries, *const values = keys + groups * part;
+  T *const keys = to + groups * queries, *const values = keys + groups * part;
   for (int64_t group = 0; group < groups; ++group, from += queries + 2 * part) {
     std::copy_n(from, queries, to + group * queries);
     std::copy_n(from + queries, part, keys + group * part);
@@ -361,19 +454,14 @@ Linear read_qkv(const Weights& weights, const std::string& name, const ModelConf
     case BlockSpec::Fused::kParts: return read_linear(weights, fused, precision, largest_inputs);
     case BlockSpec::Fused::kHeads: break;
   }
-  const int64_t in = config.hidden_size, rows = config.query_width() + 2 * config.key_width();
-  const Floats by_head = make_floats(rows * in), by_part = make_floats(rows * in);
-  weights.read(fused + ".weight", by_head.get());
-  order_by_part(config, by_head.get(), in, by_part.get());
-  const std::vector<float> bias = read_bias(weights, fused);
-  std::vector<float> ordered(bias.size());
-  if (!bias.empty()) order_by_part(config, bias.data(), 1, ordered.data());
+  Joined all(weights, {fused}, precision);
+  all.order([&](int64_t width, const auto* from, auto* to) { order_by_part(config, from, width, to); });
   if (config.block.query_value_bias) {
-    ordered.resize(static_cast<size_t>(rows));
-    weights.read(name + "q_bias", ordered.data());
-    weights.read(name + "v_bias", ordered.data() + rows / 3 * 2);
+    all.bias.resize(static_cast<size_t>(all.rows));
+    weights.read(name + "q_bias", all.bias.data());
+    weights.read(name + "v_bias", all.bias.data() + all.rows / 3 * 2);
   }
-  return {precision, in, rows, by_part.get(), std::move(ordered), largest_inputs};
+  return all.packed(precision, largest_inputs);
 }
 
 // Gate and up in this order, or ordered for a product that applies the gate, or up alone. name: of the layer.
@@ -382,17 +470,16 @@ Linear read_up(const Weights& weights, const std::string& name, const ModelConfi
   const std::string up = name + "intermediate.dense", fused = name + "intermediate.gate_up";
   if (!config.block.gated) return read_linear(weights, up, precision, largest_inputs);
   const bool is_fused = config.block.fused_gate != BlockSpec::FusedGate::kNone;
-  Joined all(weights, is_fused ? std::vector{fused} : std::vector{name + "intermediate.gate", up});
+  Joined all(weights, is_fused ? std::vector{fused} : std::vector{name + "intermediate.gate", up}, precision);
   const int64_t half = config.intermediate_size;
   if (config.block.fused_gate == BlockSpec::FusedGate::kUpGate) {
-    std::rotate(all.values.get(), all.values.get() + half * all.in, all.values.get() + 2 * half * all.in);
-    if (!all.bias.empty()) std::rotate(all.bias.begin(), all.bias.begin() + half, all.bias.end());
+    all.order([&](int64_t width, const auto* from, auto* to) {
+      std::rotate_copy(from, from + half * width, from + 2 * half * width, to);
+    });
   }
-  if (!has_fused_gate(precision, config.hidden_act, half)) return all.packed(precision, largest_inputs);
-  Floats ordered = make_floats(all.rows * all.in);
-  order_gates(half, all.in, all.values.get(), ordered.get());
-  all.values = std::move(ordered);
-  if (!all.bias.empty()) order_gates(half, 1, std::vector(all.bias).data(), all.bias.data());
+  if (!has_fused_gate(precision, config.hidden_act, half) || !all.has_one_type())
+    return all.packed(precision, largest_inputs);
+  all.order([&](int64_t width, const auto* from, auto* to) { order_gates(half, width, from, to); });
   Linear linear = all.packed(precision, largest_inputs);
   linear.set_gate(config.hidden_act);
   return linear;

@@ -48,8 +48,8 @@ class TensorFloats {
 class MappedRows {
  public:
   MappedRows() = default;
-  // change: what is added to the rows, or nullptr.
-  MappedRows(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view,
+  // owner: of the view. change: what is added to the rows, or nullptr.
+  MappedRows(std::shared_ptr<const void> owner, const io::TensorView& view,
              std::shared_ptr<const LowRank> change = nullptr);
   bool empty() const { return view_ == nullptr; }
   int64_t rows() const { return view_->shape[0]; }
@@ -62,7 +62,7 @@ class MappedRows {
   }
 
  private:
-  std::shared_ptr<const CheckpointFiles> files_;
+  std::shared_ptr<const void> owner_;
   const io::TensorView* view_ = nullptr;
   std::shared_ptr<const LowRank> change_;
 };
@@ -100,7 +100,10 @@ class Weights {
   std::span<const std::byte> bytes(const std::string& name) const;
   // The rows of a matrix, checked.
   ReadRow rows(const std::string& name) const;
-  MappedRows mapped_rows(const std::string& name) const;  // of a directory
+  MappedRows mapped_rows(const std::string& name) const;  // of a GGUF file a copy
+  // Appends the rows of a matrix as a GGUF file stores them; false if products do not read its type.
+  bool add_file_rows(const std::string& name, FileRows& to) const;
+  void release_pages(const std::string& name) const;  // of a GGUF file
 
  private:
   struct Tensor {
@@ -126,11 +129,16 @@ std::vector<float> finite_elements(const io::TensorView& view);
 // Elements begin .. begin + count - 1 of a tensor of floats.
 void read_elements(const io::TensorView& view, int64_t begin, int64_t count, float* to);
 
-// Layers from the weights `name`.weight and `name`.bias; a bias that the model does not have is left out.
+// Layers from the weights `name`.weight and `name`.bias, which float32 leaves as a GGUF file stores them; a bias that
+// the model does not have is left out.
 std::vector<float> read_bias(const Weights& weights, const std::string& name);
 
 // largest_inputs: as Linear has them.
 Linear read_linear(const Weights& weights, const std::string& name, Precision precision,
+                   const std::vector<float>& largest_inputs = {});
+
+// Of a matrix by its whole name.
+Linear read_matrix(const Weights& weights, const std::string& matrix, Precision precision, std::vector<float> bias,
                    const std::vector<float>& largest_inputs = {});
 
 // One product of several matrices with one input, [sum of outs, in].

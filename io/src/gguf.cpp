@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -13,7 +14,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "rf/io/half.h"
+#include "rf/io/gguf_blocks.h"
 #include "rf/io/printable.h"
 #include "rf/io/utf8.h"
 
@@ -22,100 +23,11 @@ static_assert(std::endian::native == std::endian::little, "values are copied wit
 namespace rf::io {
 namespace {
 
-// Elements of GGUF tensors, by ggml's types. Quantised elements come in blocks of 32 with a scale d and, in some types,
-// a minimum m, both of half precision (ggml-common.h):
-//
-//   Q8_0  d, int8 q[32]                            x = d q
-//   Q4_0  d, 16 bytes of two q of 4 bits           x = d (q - 8)      low halves are elements 0..15, high ones 16..31
-//   Q4_1  d, m, the same                           x = d q + m
-//   Q5_0  d, 32 bits, 16 bytes: bit i is the       x = d (q - 16)
-//         fifth of element i
-//   Q5_1  d, m, the same                           x = d q + m
-struct GgufBlock {
-  uint32_t type;
-  std::string_view name;
-  uint32_t elements, bytes;
-  void (*read)(const std::byte* from, float* to);  // of one block
-};
-
-constexpr uint32_t kBlock = 32, kHalfBlock = 16;
-
-template <typename T>
-T read_value(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-float read_half(const std::byte* from) { return float_of_half(read_value<uint16_t>(from)); }
-
-void read_f32(const std::byte* from, float* to) { *to = read_value<float>(from); }
-void read_f16(const std::byte* from, float* to) { *to = read_half(from); }
-void read_bf16(const std::byte* from, float* to) { *to = float_of_bf16(read_value<uint16_t>(from)); }
-
-void read_q8_0(const std::byte* from, float* to) {
-  const float scale = read_half(from);
-  for (uint32_t i = 0; i < kBlock; ++i) to[i] = scale * static_cast<float>(static_cast<int8_t>(from[2 + i]));
-}
-
-// Unpacks blocks of 4 or 5 bits; the minimum is stored, or `kZero` steps below 0.
-enum class Minimum { kStored, kFixed };
-template <uint32_t kBits, Minimum kMinimum>
-void read_nibbles(const std::byte* from, float* to) {
-  constexpr float kZero = kBits == 4 ? 8 : 16;
-  const float scale = read_half(from);
-  from += 2;
-  float minimum = 0;
-  if constexpr (kMinimum == Minimum::kStored) {
-    minimum = read_half(from);
-    from += 2;
-  }
-  uint32_t fifth = 0;
-  if constexpr (kBits == 5) {
-    fifth = read_value<uint32_t>(from);
-    from += 4;
-  }
-  for (uint32_t i = 0; i < kBlock; ++i) {
-    const auto byte = std::to_integer<uint32_t>(from[i % kHalfBlock]);
-    const uint32_t q = (i < kHalfBlock ? byte & 15 : byte >> 4) | (fifth >> i & 1) << 4;
-    const auto number = static_cast<float>(q);
-    to[i] = kMinimum == Minimum::kStored ? number * scale + minimum : (number - kZero) * scale;
-  }
-}
-
-constexpr GgufBlock kBlocks[] = {{0, "F32", 1, 4, read_f32},
-                                 {1, "F16", 1, 2, read_f16},
-                                 {30, "BF16", 1, 2, read_bf16},
-                                 {8, "Q8_0", kBlock, 34, read_q8_0},
-                                 {2, "Q4_0", kBlock, 18, read_nibbles<4, Minimum::kFixed>},
-                                 {3, "Q4_1", kBlock, 20, read_nibbles<4, Minimum::kStored>},
-                                 {6, "Q5_0", kBlock, 22, read_nibbles<5, Minimum::kFixed>},
-                                 {7, "Q5_1", kBlock, 24, read_nibbles<5, Minimum::kStored>}};
-
-// By number; "" where ggml has removed a type.
-constexpr std::string_view kNames[] = {"F32",     "F16",    "Q4_0",    "Q4_1",  "",       "",      "Q5_0",  "Q5_1",
-                                       "Q8_0",    "Q8_1",   "Q2_K",    "Q3_K",  "Q4_K",   "Q5_K",  "Q6_K",  "Q8_K",
-                                       "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS",
-                                       "I8",      "I16",    "I32",     "I64",   "F64",    "IQ1_M", "BF16",  "",
-                                       "",        "",       "TQ1_0",   "TQ2_0", "",       "",      "",      "MXFP4"};
-
-// nullptr for an unsupported type.
-const GgufBlock* find_gguf_block(uint32_t type) {
-  const auto* found = std::ranges::find(kBlocks, type, &GgufBlock::type);
-  return found == std::end(kBlocks) ? nullptr : found;
-}
-
 // "F32, F16, .."
 std::string readable_gguf_types() {
   std::string names;
-  for (const GgufBlock& block : kBlocks) names += (names.empty() ? "" : ", ") + std::string(block.name);
+  for (const GgufBlock& block : gguf_blocks()) names += (names.empty() ? "" : ", ") + std::string(block.name);
   return names;
-}
-
-// The name of any type of ggml, for example "Q4_K"; an unknown number gives "type 99".
-std::string gguf_type_name(uint32_t type) {
-  const bool named = type < std::size(kNames) && !kNames[type].empty();
-  return named ? std::string(kNames[type]) : fmt::format("type {}", type);
 }
 
 // Types of values, by their numbers in the format.
@@ -159,7 +71,9 @@ class GgufBytes {
   template <typename T>
   T number(std::string_view what) {
     skip(sizeof(T), what);
-    return read_value<T>(bytes_.data() + at_ - sizeof(T));
+    T value;
+    std::memcpy(&value, bytes_.data() + at_ - sizeof(T), sizeof(T));
+    return value;
   }
   std::string_view text(std::string_view what) {
     const auto length = number<uint64_t>(what);
@@ -311,15 +225,110 @@ size_t data_start(size_t end, const nlohmann::json& metadata, const std::string&
 
 }  // namespace
 
-GgufFile::GgufFile(const std::string& path) : path_(path), file_(std::make_unique<MappedFile>(path)) {
-  GgufReader reader(file_->bytes(), path_);
-  version_ = reader.version();
-  reader.counts();
-  metadata_ = std::make_unique<nlohmann::json>(reader.metadata());
-  arrays_ = reader.arrays();
-  tensors_ = reader.tensors();
-  data_ = data_start(reader.at(), *metadata_, path_);
-  check_overlaps();
+namespace {
+
+constexpr const char *kSplitCount = "split.count", *kSplitNumber = "split.no", *kSplitTensors = "split.tensors.count";
+
+// A key of llama.cpp's gguf-split, from `low` to `high`; nullopt if it is absent.
+std::optional<uint64_t> split_key(const nlohmann::json& metadata, const char* key, uint64_t low, uint64_t high,
+                                  const std::string& path) {
+  const auto value = metadata.find(key);
+  if (value == metadata.end()) return std::nullopt;
+  if (!value->is_number_integer() || *value < low || *value > high)
+    fail(path, "{} must be an integer from {} to {}, got {}", key, low, high, value->dump());
+  return value->get<uint64_t>();
+}
+
+std::string part_suffix(uint64_t number, uint64_t count) {
+  return fmt::format("-{:05}-of-{:05}.gguf", number + 1, count);
+}
+
+}  // namespace
+
+// A mapped file, with what its header says.
+struct GgufFile::Part {
+  Part(const std::string& name, uint32_t number) : path(name), file(name) {
+    GgufReader reader(file.bytes(), path);
+    version = reader.version();
+    reader.counts();
+    metadata = reader.metadata();
+    arrays = reader.arrays();
+    tensors = reader.tensors();
+    for (GgufTensor& tensor : tensors) tensor.part = number;
+    data = data_start(reader.at(), metadata, path);
+  }
+
+  std::string path;
+  MappedFile file;
+  uint32_t version = 0;
+  nlohmann::json metadata;
+  std::map<std::string, size_t> arrays;  // where their values begin
+  std::vector<GgufTensor> tensors;
+  size_t data = 0;  // where the data begin
+};
+
+GgufFile::GgufFile(const std::string& path) : path_(path) {
+  parts_.push_back(std::make_unique<Part>(path, 0));
+  tensors_ = parts_[0]->tensors;
+  check_overlaps(*parts_[0]);
+  open_parts();
+}
+
+void GgufFile::open_parts() {
+  constexpr uint64_t kMaxParts = 65535;
+  const nlohmann::json& first = metadata();
+  const uint64_t count = split_key(first, kSplitCount, 0, kMaxParts, path_).value_or(0);
+  if (count <= 1) return;
+  const uint64_t number = split_key(first, kSplitNumber, 0, count - 1, path_).value_or(0);
+  const std::string suffix = part_suffix(number, count);
+  if (!path_.ends_with(suffix))
+    fail(path_, "the name of part {} of {} must end with {}, got another name", number + 1, count, suffix);
+  const std::string prefix = path_.substr(0, path_.size() - suffix.size());
+  if (number != 0) {
+    fail(path_, "a model of several parts must be opened by the first, {}, got part {} of {}",
+         prefix + part_suffix(0, count), number + 1, count);
+  }
+  for (uint64_t i = 1; i < count; ++i) {
+    const std::string path = prefix + part_suffix(i, count);
+    if (!has_file(path)) fail(path_, "a model of {} parts must have the part {}, got none", count, path);
+    parts_.push_back(std::make_unique<Part>(path, static_cast<uint32_t>(i)));
+    add_part(*parts_.back(), i);
+  }
+  std::map<std::string_view, const GgufTensor*> by_name;
+  for (const GgufTensor& tensor : tensors_) {
+    const auto [other, is_new] = by_name.emplace(tensor.name, &tensor);
+    if (!is_new)
+      fail(path_of(tensor), "a tensor must be in one part, got {} here and in {}", printable(tensor.name),
+           path_of(*other->second));
+  }
+  const std::optional<uint64_t> stated = split_key(first, kSplitTensors, 0, INT32_MAX, path_);
+  if (stated && *stated != tensors_.size())
+    fail(path_, "the parts must have the {} tensors that {} states, got {}", *stated, kSplitTensors, tensors_.size());
+}
+
+void GgufFile::add_part(const Part& part, uint64_t number) {
+  const uint64_t stated = split_key(part.metadata, kSplitNumber, 0, UINT16_MAX, part.path).value_or(0);
+  if (stated != number) fail(part.path, "{} of part {} must be {}, got {}", kSplitNumber, number + 1, number, stated);
+  for (const auto& [key, value] : part.metadata.items()) {
+    const auto first = metadata().find(key);
+    const std::string own = value.dump(), other = first == metadata().end() ? "none" : first->dump();
+    if (key != kSplitNumber && own != other) {
+      fail(part.path, "keys of a part must equal those of the first part, got {} {} and {}", printable(key),
+           printable(own), printable(other));
+    }
+  }
+  check_overlaps(part);
+  tensors_.insert(tensors_.end(), part.tensors.begin(), part.tensors.end());
+}
+
+const std::string& GgufFile::path_of(const GgufTensor& tensor) const { return parts_[tensor.part]->path; }
+uint32_t GgufFile::version() const { return parts_[0]->version; }
+const nlohmann::json& GgufFile::metadata() const { return parts_[0]->metadata; }
+
+std::vector<std::string> GgufFile::paths() const {
+  std::vector<std::string> paths;
+  for (const auto& part : parts_) paths.push_back(part->path);
+  return paths;
 }
 
 GgufFile::~GgufFile() = default;
@@ -351,38 +360,28 @@ uint64_t end_of(const GgufTensor& tensor) {
 
 }  // namespace
 
-void GgufFile::check_overlaps() const {
+void GgufFile::check_overlaps(const Part& part) {
   std::vector<const GgufTensor*> in_order;
-  for (const GgufTensor& tensor : tensors_) in_order.push_back(&tensor);
+  for (const GgufTensor& tensor : part.tensors) in_order.push_back(&tensor);
   std::ranges::stable_sort(in_order, {}, &GgufTensor::offset);
   const GgufTensor* furthest = nullptr;  // among the previous tensors
   for (const GgufTensor* tensor : in_order) {
     if (furthest != nullptr && end_of(*furthest) > tensor->offset && end_of(*tensor) > tensor->offset) {
-      fail(path_, "tensors must not overlap, got {} up to byte {} of the data and {} from byte {}",
+      fail(part.path, "tensors must not overlap, got {} up to byte {} of the data and {} from byte {}",
            printable(furthest->name), end_of(*furthest), printable(tensor->name), tensor->offset);
     }
     if (furthest == nullptr || end_of(*tensor) > end_of(*furthest)) furthest = tensor;
   }
 }
 
-void GgufFile::check_whole() const {
-  const auto count = metadata_->find("split.count"), number = metadata_->find("split.no");
-  if (count == metadata_->end() || !count->is_number_integer() || *count <= 1) return;
-  const bool numbered = number != metadata_->end() && number->is_number_integer() && *number < *count;
-  fail(path_,
-       "a model must be in one file, got {} of {} parts; llama.cpp's `llama-gguf-split --merge FIRST_PART "
-       "MODEL.gguf` joins them",
-       numbered ? fmt::format("part {}", number->get<int64_t>() + 1) : "one", count->dump());
-}
-
 // Reads an array of the file again, and calls visit(bytes, type) for each element; false: of another type.
 template <typename Visit>
 void GgufFile::visit_array(const std::string& key, const char* elements, const Visit& visit) const {
-  if (!metadata_->contains(key)) return;
+  if (!metadata().contains(key)) return;
   const auto refuse = [&] { fail(path_, "{} must be an array of {}, got another value", printable(key), elements); };
-  const auto at = arrays_.find(key);
-  if (at == arrays_.end()) refuse();
-  GgufBytes in(file_->bytes().subspan(at->second), path_);
+  const auto at = parts_[0]->arrays.find(key);
+  if (at == parts_[0]->arrays.end()) refuse();
+  GgufBytes in(parts_[0]->file.bytes().subspan(at->second), path_);
   const auto type = in.number<uint32_t>("the type of an array");
   const auto count = in.number<uint64_t>("the count of an array");
   for (uint64_t i = 0; i < count; ++i) {
@@ -428,22 +427,24 @@ std::string GgufFile::array_bytes(const std::string& key) const {
 }
 
 std::span<const std::byte> GgufFile::bytes(const GgufTensor& tensor) const {
+  const Part& part = *parts_[tensor.part];
   const std::string what = "tensor " + printable(tensor.name);
   const GgufBlock* const block = find_gguf_block(tensor.type);
   if (block == nullptr)
-    fail(path_, "{} must be of type {}, got {}", what, readable_gguf_types(), gguf_type_name(tensor.type));
+    fail(part.path, "{} must be of type {}, got {}", what, readable_gguf_types(), gguf_type_name(tensor.type));
   if (const uint64_t row = tensor.shape.empty() ? 1 : tensor.shape[0]; row % block->elements != 0) {
-    fail(path_, "{} must have rows of whole blocks of {}, got {} elements of type {}", what, block->elements, row,
+    fail(part.path, "{} must have rows of whole blocks of {}, got {} elements of type {}", what, block->elements, row,
          block->name);
   }
   const std::optional<uint64_t> bytes = bytes_of(tensor, *block);
-  if (!bytes) fail(path_, "{} must fit into 64 bits, got more", what);
-  const std::span<const std::byte> all = file_->bytes();
-  if (data_ > all.size() || tensor.offset > all.size() - data_ || *bytes > all.size() - data_ - tensor.offset) {
-    fail(path_, "{} must lie within the file of {} bytes, got {} bytes at {} of the data", what, all.size(), *bytes,
+  if (!bytes) fail(part.path, "{} must fit into 64 bits, got more", what);
+  const std::span<const std::byte> all = part.file.bytes();
+  if (part.data > all.size() || tensor.offset > all.size() - part.data ||
+      *bytes > all.size() - part.data - tensor.offset) {
+    fail(part.path, "{} must lie within the file of {} bytes, got {} bytes at {} of the data", what, all.size(), *bytes,
          tensor.offset);
   }
-  return all.subspan(data_ + static_cast<size_t>(tensor.offset), static_cast<size_t>(*bytes));
+  return all.subspan(part.data + static_cast<size_t>(tensor.offset), static_cast<size_t>(*bytes));
 }
 
 void GgufFile::check(const GgufTensor& tensor) const { bytes(tensor); }
@@ -462,93 +463,5 @@ std::vector<float> GgufFile::numbers(const GgufTensor& tensor) const {
   read(tensor, 0, elements, numbers.data());
   return numbers;
 }
-
-// llama.cpp's rule for the end of a text.
-
-namespace {
-
-constexpr std::string_view kEnds[] = {
-    // Ends of turns and of calls.
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
-    // Ends of texts.
-    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>",
-    "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~["};
-// Tokens of infilling; if the key is absent, the first one in the vocabulary counts.
-constexpr std::string_view kPads[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"};
-constexpr std::string_view kRepositories[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"};
-constexpr std::string_view kFiles[] = {"<|file_sep|>"};
-
-struct EndKey {
-  std::string_view key;
-  std::span<const std::string_view> texts;  // in place of an absent key; texts of eos, eot and eom are in kEnds
-};
-constexpr EndKey kEndKeys[] = {{"eos_token_id", {}},
-                               {"eot_token_id", {}},
-                               {"eom_token_id", {}},
-                               {"fim_pad_token_id", kPads},
-                               {"fim_rep_token_id", kRepositories},
-                               {"fim_sep_token_id", kFiles}};
-
-bool is_one_of(std::span<const std::string_view> texts, std::string_view token) {
-  return std::ranges::find(texts, token) != texts.end();
-}
-
-class EndTokens {
- public:
-  explicit EndTokens(const GgufFile& file) : file_(file), tokens_(file.strings("tokenizer.ggml.tokens")) {}
-
-  std::vector<int32_t> find() {
-    for (const EndKey& key : kEndKeys) {
-      if (const std::optional<int32_t> id = id_of(key)) add(*id);
-    }
-    for (size_t i = 0; i < tokens_.size(); ++i) {
-      if (is_gguf_end_text(tokens_[i])) add(static_cast<int32_t>(i));
-    }
-    // Where a model calls tools, <|end|> ends a message, not its turn.
-    const bool calls = has("<|call|>") && has("<|return|>");
-    const bool flushes = (has("<|call|>") || has("<|calls|>")) && has("<|flush|>");
-    if (calls || flushes) remove("<|end|>");
-    if (has("<|tool_response>")) remove("</s>");
-    return std::move(ends_);
-  }
-
- private:
-  std::optional<int32_t> id_of(const EndKey& end) const {
-    const std::string key = "tokenizer.ggml." + std::string(end.key);
-    const auto found = file_.metadata().find(key);
-    if (found == file_.metadata().end()) {
-      const auto same = [&](const std::string& token) { return is_one_of(end.texts, token); };
-      const auto token = std::ranges::find_if(tokens_, same);
-      return token == tokens_.end() ? std::nullopt : std::optional(static_cast<int32_t>(token - tokens_.begin()));
-    }
-    const uint64_t count = tokens_.empty() ? uint64_t{INT32_MAX} : tokens_.size();
-    if (!found->is_number_integer() || *found < 0 || *found >= count)
-      fail(file_.path(), "{} must be a token from 0 to {}, got {}", key, count - 1, found->dump());
-    return found->get<int32_t>();
-  }
-
-  void add(int32_t id) {
-    if (std::ranges::find(ends_, id) == ends_.end()) ends_.push_back(id);
-  }
-  bool is(int32_t id, std::string_view text) const {
-    return static_cast<size_t>(id) < tokens_.size() && tokens_[static_cast<size_t>(id)] == text;
-  }
-  bool has(std::string_view text) const {
-    return std::ranges::any_of(ends_, [&](int32_t id) { return is(id, text); });
-  }
-  void remove(std::string_view text) {
-    std::erase_if(ends_, [&](int32_t id) { return is(id, text); });
-  }
-
-  const GgufFile& file_;
-  const std::vector<std::string> tokens_;
-  std::vector<int32_t> ends_;
-};
-
-}  // namespace
-
-bool is_gguf_end_text(std::string_view token) { return is_one_of(kEnds, token); }
-
-std::vector<int32_t> gguf_end_tokens(const GgufFile& file) { return EndTokens(file).find(); }
 
 }  // namespace rf::io

@@ -282,10 +282,8 @@ std::optional<std::string> gguf_path(const std::string& path) {
   if (io::has_file(fs::path(path) / "config.json")) return std::nullopt;
   const std::vector<fs::path> found = gguf_files(path);
   if (found.size() > 1) {
-    const bool parts = std::ranges::all_of(
-        found, [](const fs::path& file) { return file.string().find("-of-0") != std::string::npos; });
-    fail("model", "a directory without config.json must hold one .gguf file, got {} in {}{}", found.size(), path,
-         parts ? "; llama.cpp's `llama-gguf-split --merge` joins the parts of a model" : "");
+    fail("model", "a directory without config.json must hold one .gguf file or the parts of one, got {} in {}",
+         found.size(), path);
   }
   return found.empty() ? std::nullopt : std::optional(found[0].string());
 }

@@ -1,5 +1,5 @@
-// Reading decoders out of GGUF files (foreign_models.h): the keys of llama.cpp become those of config.json, which the
-// family then reads.
+// Reading decoders and encoders out of GGUF files (foreign_models.h): the keys of llama.cpp become those of
+// config.json, which the family then reads.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -22,6 +22,9 @@ constexpr std::pair<const char*, const char*> kGgufKeys[] = {
     {"feed_forward_length", "intermediate_size"},
     {"use_parallel_residual", "use_parallel_residual"},
     {"attention.sliding_window", "sliding_window"},
+    {"attention.sliding_window", "local_attention"},
+    {"attention.sliding_window_pattern", "global_attn_every_n_layers"},
+    {"hidden_act", "hidden_activation"},
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"},
     {"logit_scale", "logit_scale"},
@@ -34,8 +37,10 @@ constexpr std::pair<const char*, const char*> kGgufKeys[] = {
     {"expert_feed_forward_length", "moe_intermediate_size"},
 };
 
+constexpr std::string_view kGemmaEmbedding = "gemma-embedding";  // Gemma 3 that reads both directions
+
 std::string gguf_architectures() {
-  std::vector<std::string_view> names;
+  std::vector<std::string_view> names = {kGemmaEmbedding};
   for (const ModelFamily& each : model_families()) {
     if (!each.gguf.empty()) names.push_back(each.gguf);
   }
@@ -60,6 +65,7 @@ json config_of_metadata(const json& metadata, const std::string& type, const Rot
   for (const auto& [theirs, ours] : kGgufKeys) {
     if (const json* const value = given(metadata, prefix + theirs); value != nullptr) object[ours] = *value;
   }
+  if (type == kGemmaEmbedding) object["use_bidirectional_attention"] = true;
   add_window_pattern(metadata, prefix, object);
   if (!object.contains("sliding_window") && type != "gemma2") {
     object["sliding_window"] = nullptr;
@@ -86,13 +92,23 @@ void read_gguf_blocks(const io::GgufFile& file, ModelConfig& config) {
   config.tie_word_embeddings = file.find("output.weight") == nullptr;
 }
 
+// llama.cpp's encoders have the first token type, of the file's; no file has the pooler.
+void read_gguf_encoder(const io::GgufFile& file, const Keys& keys, const ModelFamily& family, ModelConfig& config) {
+  const io::GgufTensor* const types = file.find("token_types.weight");
+  config.type_vocab_size = types == nullptr || types->shape.size() != 2 ? 0 : static_cast<int64_t>(types->shape[1]);
+  config.heads.bare_pooler = false;
+  if (family.any_activation) config.hidden_act = activation_in(keys, "hidden_activation", family.activation);
+  config.position_encodings = {{.type = config.positions.learned ? "learned" : "none", .options = "{}"}};
+  config.architectures = {fmt::format("{}Model", family.classes)};
+}
+
 }  // namespace
 
 ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& file) {
-  file.check_whole();
   const Keys metadata(file.metadata(), path, "");
   const std::string type = metadata.text("general.architecture");
-  const ModelFamily* family = find_family(&ModelFamily::gguf, type);
+  const ModelFamily* family = type == kGemmaEmbedding ? find_family(&ModelFamily::model_type, "gemma3_text")
+                                                      : find_family(&ModelFamily::gguf, type);
   if (family == nullptr) {
     fail(path, "general.architecture must be {}, whose blocks this program has, got {}", gguf_architectures(),
          type.empty() ? "none" : io::printable(type));
@@ -104,8 +120,10 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
     fail(path, "the model must have no experts, got {} {}", key("expert_count"),
          shown(file.metadata()[key("expert_count")]));
   }
-  if (!metadata.boolean(key("attention.causal").c_str(), true))
-    fail(path, "{} must be true for a decoder, got false", key("attention.causal"));
+  const bool is_encoder = family->heads == Family::kBert, is_causal = !is_encoder && type != kGemmaEmbedding;
+  if (metadata.boolean(key("attention.causal").c_str(), is_causal) != is_causal)
+    fail(path, "{} must be {} for {}, got {}", key("attention.causal"), is_causal,
+         is_causal ? "a decoder" : "an encoder", !is_causal);
   RotaryReport report;
   if (family->rotates) {
     report = report_of_gguf(file, path);
@@ -134,9 +152,10 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
   const Keys keys(object, path, "");
   family->read(keys, config);
   read_gguf_blocks(file, config);
+  if (is_encoder) read_gguf_encoder(file, keys, *family, config);
   if (family->rotates) {
     read_rotation(report, path, *family, config);
-    read_windows(object, keys, *family, config);
+    if (!is_encoder) read_windows(object, keys, *family, config);
     leave_unrotated(report, config);
   } else {
     config.max_position_embeddings = report.length;

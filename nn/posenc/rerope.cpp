@@ -3,15 +3,23 @@
 //
 //   score(m,n) = s q . R_{f(m - n)} k     f(r) = r if |r| < w, else sign(r) (w + (|r| - w) / scaling_factor)
 //
-// Without scaling_factor every far token has distance w (ReRoPE). Frequencies and scalings are as in rope. Attention
-// takes the rotations by r. If there are far pairs, it also takes the difference of the two scores as one number per
-// pair: T x S for each head in memory. If all pairs are near, this is rope. Su also multiplies queries by a logarithm
-// of the position, which is available as log-n.
+// Without scaling_factor every far token has distance w (ReRoPE). Two more rules:
+//
+//   self-extend   far pairs rotate by m // G + sign(r) (w - w // G) - n // G (Jin et al. 2024, arXiv 2401.01325)
+//   dual-chunk    keys rotate by n % c; queries by m % c in their chunk of c tokens, by min(m % c + c, c + w - 1) for
+//                 the keys of the chunk before it, and by c + w - 1 for earlier ones (An et al. 2024, arXiv 2402.17463)
+//
+// Frequencies and scalings are as in rope. Attention takes the rotations by r. If there are far pairs, it also takes
+// the difference of the two scores as one number per pair: T x S for each head in memory. If all pairs are near, this
+// is rope. Su also multiplies queries by a logarithm of the position, which is available as log-n.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/einsum.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/pad.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros_like.h>
+
+#include <vector>
 
 #include "attention_state.h"
 #include "layer_parameters.h"
@@ -35,9 +43,18 @@ class Rerope : public RotaryEncoding {
       fail("position_encoding", "frequencies of rerope must not depend on the length, got a rope_type where they do");
     }
     window_ = options.integer("window", 512, 1, int64_t{1} << 31);
-    const bool is_leaky = options.find("scaling_factor") != nullptr;
-    const double factor = options.number("scaling_factor", 1, {1, 1e9});
-    slowness_ = is_leaky ? 1 / factor : 0;
+    rule_ = options.choice(
+        "rule", Rule::kRerope,
+        {{"rerope", Rule::kRerope}, {"self-extend", Rule::kSelfExtend}, {"dual-chunk", Rule::kDualChunk}});
+    if (rule_ == Rule::kSelfExtend) size_ = options.integer("group_size", 4, 1, int64_t{1} << 31);
+    if (rule_ == Rule::kDualChunk) {
+      size_ = options.integer("chunk_size", 3 * window_, window_, int64_t{1} << 33);
+      if (!shape.causal) fail("position_encoding", "rule dual-chunk needs causal attention (is_decoder), got false");
+      set_made_for(MadeFor::kCausal);
+    }
+    if (rule_ == Rule::kRerope && options.find("scaling_factor") != nullptr) {
+      slowness_ = 1 / options.number("scaling_factor", 1, {1, 1e9});
+    }
   }
 
   bool reads_vectors() const override { return true; }
@@ -49,57 +66,95 @@ class Rerope : public RotaryEncoding {
     terms.scale = x.scale;
     const at::Tensor query_BT = on_device(shared.positions.query.ids, x.q_BTHD.device()),
                      key_BS = on_device(shared.positions.key.ids, x.q_BTHD.device());
-    const at::Tensor distance_BTS = query_BT.unsqueeze(-1) - key_BS.unsqueeze(-2);
-    at::Tensor near_BHTS, far_BHTS;
-    for (const double sign : {1.0, -1.0}) {
-      const at::Tensor is_far_BTS = (distance_BTS * static_cast<int64_t>(sign)).ge(window_);
-      if (!is_far_BTS.any().item<bool>()) continue;
-      if (!near_BHTS.defined()) near_BHTS = scores(x, terms.query, terms.key, terms.layout);
-      const double offset = sign * static_cast<double>(window_) * (1 - slowness_);
-      const at::Tensor difference_BHTS =
-          (scores(x, slow_rows(query_BT, offset, x), slow_rows(key_BS, 0, x), terms.layout) - near_BHTS) * x.scale;
-      const at::Tensor otherwise = far_BHTS.defined() ? far_BHTS : at::zeros_like(difference_BHTS);
-      far_BHTS = at::where(is_far_BTS.unsqueeze(1), difference_BHTS, otherwise);
+    at::Tensor far_BHTS;
+    for (const Piece& piece : pieces(query_BT, key_BS)) {
+      const at::Tensor keys_S = piece.is_here_BTS.flatten(0, 1).any(0).nonzero().squeeze(-1);  // that have such pairs
+      if (keys_S.numel() == 0) continue;
+      const int64_t first = keys_S[0].item<int64_t>(), count = keys_S[-1].item<int64_t>() - first + 1;
+      const auto part = [&](const at::Tensor& x) { return x.narrow(1, first, count); };
+      // One product of twice the width is the difference of the two scores.
+      const at::Tensor k_BSHD = part(x.k_BSHD);
+      const at::Tensor q2_BTHD = at::cat({rotated(x.q_BTHD, rows_at(piece.query_BT, x), terms.layout) * x.scale,
+                                          rotated(x.q_BTHD, terms.query, terms.layout) * -x.scale},
+                                         -1);
+      const Rotation near = {.cos = part(terms.key.cos), .sin = part(terms.key.sin)};
+      const at::Tensor k2_BSHD = at::cat(
+          {rotated(k_BSHD, rows_at(part(piece.key_BS), x), terms.layout), rotated(k_BSHD, near, terms.layout)}, -1);
+      const at::Tensor difference_BHTS = at::einsum("bthd,bshd->bhts", {q2_BTHD, k2_BSHD});
+      const at::Tensor is_near_B1TS = piece.is_here_BTS.narrow(2, first, count).logical_not().unsqueeze(1);
+      const at::Tensor numbers_BHTS =
+          at::pad(difference_BHTS.masked_fill(is_near_B1TS, 0), {first, piece.is_here_BTS.size(2) - first - count});
+      far_BHTS = far_BHTS.defined() ? far_BHTS + numbers_BHTS : numbers_BHTS;
     }
     terms.pair_bias = far_BHTS;
     return terms;
   }
 
  private:
-  static at::Tensor scores(const ReadVectors& x, const Rotation& query, const Rotation& key,
-                           const std::string& layout) {
-    return at::einsum("bthd,bshd->bhts", {rotated(x.q_BTHD, query, layout), rotated(x.k_BSHD, key, layout)});
+  enum class Rule { kRerope, kSelfExtend, kDualChunk };
+
+  // Pairs that do not rotate by their distance, and the positions that their queries and keys rotate by.
+  struct Piece {
+    at::Tensor is_here_BTS, query_BT, key_BS;
+  };
+
+  std::vector<Piece> pieces(const at::Tensor& query_BT, const at::Tensor& key_BS) const {
+    if (rule_ == Rule::kDualChunk) {
+      const at::Tensor apart_BTS =
+          query_BT.floor_divide(size_).unsqueeze(-1) - key_BS.floor_divide(size_).unsqueeze(-2);
+      const at::Tensor in_next_BT = query_BT.remainder(size_) + size_, in_chunk_BS = key_BS.remainder(size_);
+      const int64_t last = size_ + window_ - 1;
+      return {{apart_BTS.eq(1), in_next_BT.clamp_max(last), in_chunk_BS},
+              {apart_BTS.ge(2), at::full_like(in_next_BT, last), in_chunk_BS}};
+    }
+    const at::Tensor distance_BTS = query_BT.unsqueeze(-1) - key_BS.unsqueeze(-2);
+    std::vector<Piece> both;
+    for (const int64_t sign : {1, -1}) {
+      const at::Tensor is_far_BTS = (distance_BTS * sign).ge(window_);
+      if (rule_ == Rule::kSelfExtend) {
+        const int64_t shift = sign * (window_ - window_ / size_);
+        both.push_back({is_far_BTS, query_BT.floor_divide(size_) + shift, key_BS.floor_divide(size_)});
+      } else {
+        const double offset = static_cast<double>(sign * window_) * (1 - slowness_);
+        both.push_back({is_far_BTS, query_BT.to(at::kDouble) * slowness_ + offset, key_BS.to(at::kDouble) * slowness_});
+      }
+    }
+    return both;
   }
 
-  // Rotation rows at positions slowness p + offset, [1 or B, T, R/2].
-  Rotation slow_rows(const at::Tensor& ids_BT, double offset, const ReadVectors& x) const {
-    const at::Tensor theta_P = on_device(at::tensor(rows_.initial_frequencies(), at::kDouble), ids_BT.device());
-    const at::Tensor angle_BTP = (ids_BT.to(at::kDouble) * slowness_ + offset).unsqueeze(-1) * theta_P;
+  // [1 or B, T, R/2].
+  Rotation rows_at(const at::Tensor& positions_BT, const ReadVectors& x) const {
+    const at::Tensor theta_P = on_device(at::tensor(rows_.initial_frequencies(), at::kDouble), positions_BT.device());
+    const at::Tensor angle_BTP = positions_BT.to(at::kDouble).unsqueeze(-1) * theta_P;
     const double factor = rows_.settings().spec.attention_factor;
     const at::ScalarType dtype = x.q_BTHD.scalar_type();
     return {.cos = (angle_BTP.cos() * factor).to(dtype), .sin = (angle_BTP.sin() * factor).to(dtype)};
   }
 
   int64_t window_;
-  double slowness_;  // 1 / scaling_factor; 0: the distance stays w
+  Rule rule_ = Rule::kRerope;
+  int64_t size_ = 1;     // of a group or chunk
+  double slowness_ = 0;  // 1 / scaling_factor; 0: the distance stays w
   int64_t head_dim_;
 };
 
 }  // namespace
 
 EncodingEntry rerope() {
-  return {.info = {.name = "rerope",
-                   .summary = "rotary whose distances grow slowly or not at all beyond a window",
-                   .equation = "score = s q . R_f(m - n) k, f(r) = r where |r| < w, else sign(r) (w + (|r| - w) / "
-                               "scaling_factor)",
-                   .source = "Su 2023, kexue.fm/archives/9708",
-                   .terms = "R^q, R^k, P, s",
-                   .cost = "2 * T * S * H * D multiply-adds, and T * S * H numbers in memory, where a pair is far; "
-                           "bidirectional 3",
-                   .extrapolates = "yes, by design",
-                   .keys = rotary_keys("pairs",
-                                       {"window = 512", "scaling_factor = none (ReRoPE), a number (Leaky ReRoPE)"})},
-          .make = construct<Rerope>};
+  return {
+      .info = {.name = "rerope",
+               .summary = "rotary whose distances grow slowly or not at all beyond a window",
+               .equation = "score = s q . R_f(m - n) k, f(r) = r where |r| < w, else sign(r) (w + (|r| - w) / "
+                           "scaling_factor)",
+               .source = "Su 2023, kexue.fm/archives/9708; arXiv 2401.01325; arXiv 2402.17463",
+               .terms = "R^q, R^k, P, s",
+               .cost = "2 * T * S * H * D multiply-adds, and T * S * H numbers in memory, where a pair is far; "
+                       "bidirectional 3",
+               .extrapolates = "yes, by design",
+               .keys = rotary_keys("pairs", {"window = 512", "rule = rerope (or self-extend, dual-chunk)",
+                                             "scaling_factor = none (ReRoPE), a number (Leaky ReRoPE)",
+                                             "group_size = 4 (self-extend)", "chunk_size = 3 window (dual-chunk)"})},
+      .make = construct<Rerope>};
 }
 
 }  // namespace rf::nn::posenc

@@ -257,6 +257,7 @@ ServedTerms terms_served_by(const TermsSource& model, std::optional<int64_t> ask
   if (const char* what = model.encoding.beyond_terms()) return lacking(what);
   if (model.encoding.reads_vectors()) return lacking("terms that depend on queries and keys");
   if (std::string what = lacking_in(model.terms(1), model.config); !what.empty()) return lacking(what);
+  if (model.encoding.numbers_per_token() > 0) return lacking("terms that depend on tokens");
   const int64_t longest = longest_of(model.encoding);
   auto [tokens, layers] = terms_for(model, chosen_tokens(model, longest, asked), asked.has_value());
   if (std::string what = lacking_in(layers, model.config); !what.empty()) return lacking(what);

@@ -54,12 +54,15 @@ class KeptInPython {
 
 class PythonEncoding : public Encoding {
  public:
-  explicit PythonEncoding(int64_t number)
-      : module_(number),
-        reads_vectors_(call_python("reads_vectors", number).at(0).toBool()),
-        scales_scores_(call_python("scales_scores", number).at(0).toBool()),
-        adds_input_(call_python("adds_input", number).at(0).toBool()),
-        max_length_(call_python("max_length", number).at(0).toOptional<int64_t>()) {
+  explicit PythonEncoding(int64_t number) : module_(number) {
+    const Stack facts = call_python("facts", number);
+    reads_vectors_ = facts.at(0).toBool();
+    scales_scores_ = facts.at(1).toBool();
+    numbers_per_token_ = facts.at(2).toInt();
+    max_length_ = facts.at(3).toOptional<int64_t>();
+    adds_input_ = facts.at(4).toBool();
+    changes_words_ = facts.at(5).toBool();
+    adds_to_layers_ = facts.at(6).toBool();
     const Stack stack = call_python("tensors", number);
     const std::vector<at::Tensor> values = stack.at(0).toTensorVector();
     const auto names = stack.at(1).toListRef();
@@ -79,9 +82,31 @@ class PythonEncoding : public Encoding {
     return stack.at(0).isNone() ? at::Tensor() : stack.at(0).toTensor();
   }
 
+  at::Tensor words(const at::Tensor& words_BTE, const at::Tensor& ids_BT,
+                   const TokenPositions& positions) const override {
+    check_positions(positions.ids);
+    if (!changes_words_) return words_BTE;
+    return call("words", words_BTE, ids_BT, on_device(positions.ids, words_BTE.device())).at(0).toTensor();
+  }
+  bool changes_words() const override { return changes_words_; }
+
+  at::Tensor layer_input(int64_t layer, const Shared& shared) const override {
+    if (!adds_to_layers_) return {};
+    const Stack stack = call("layer_input", number_of(shared), layer);
+    return stack.at(0).isNone() ? at::Tensor() : stack.at(0).toTensor();
+  }
+
+  int64_t numbers_per_token() const override { return numbers_per_token_; }
+  at::Tensor token_numbers(int64_t layer, const at::Tensor& hidden_BTC) const override {
+    if (numbers_per_token_ == 0) return {};
+    return call("token_numbers", layer, hidden_BTC).at(0).toTensor();
+  }
+
   // Some positions do not say whether the input of others is changed.
   const char* beyond_terms() const override {
-    return adds_input_ ? "vectors added to the input by an encoding of Python" : nullptr;
+    if (adds_input_) return "vectors added to the input by an encoding of Python";
+    if (changes_words_) return "word embeddings changed by an encoding of Python";
+    return adds_to_layers_ ? "vectors added to the input of every layer by an encoding of Python" : nullptr;
   }
 
   bool reads_vectors() const override { return reads_vectors_; }
@@ -106,10 +131,10 @@ class PythonEncoding : public Encoding {
                                 &projections.query_bias, &projections.key_bias, &projections.value_bias}) {
       if (x->defined()) weights.push_back(*x);
     }
-    const int64_t made = std::static_pointer_cast<KeptInPython>(shared.in_python)->number();
-    std::vector<at::Tensor> vectors;
-    if (reads_vectors_) vectors = {projections.query_BTHD, projections.key_BSHD};
-    const Stack stack = call("terms", made, layer, weights, vectors);
+    std::vector<at::Tensor> read;
+    if (numbers_per_token_ > 0) read.push_back(projections.token_numbers_BSN);
+    if (reads_vectors_) read.insert(read.end(), {projections.query_BTHD, projections.key_BSHD});
+    const Stack stack = call("terms", number_of(shared), layer, weights, read);
     std::vector<std::string> names;
     for (const c10::IValue& name : stack.at(1).toListRef()) names.push_back(name.toStringRef());
     const std::vector<at::Tensor> tensors = stack.at(0).toTensorVector();
@@ -125,6 +150,10 @@ class PythonEncoding : public Encoding {
                        std::forward<Arguments>(arguments)...);
   }
 
+  static int64_t number_of(const Shared& shared) {
+    return std::static_pointer_cast<KeptInPython>(shared.in_python)->number();
+  }
+
   void check_positions(const at::Tensor& ids) const {
     if (max_length_ && ids.numel() > 0 && values_are_known(ids)) check_position(ids.max().item<int64_t>());
   }
@@ -135,7 +164,8 @@ class PythonEncoding : public Encoding {
   }
 
   KeptInPython module_;
-  bool reads_vectors_, scales_scores_, adds_input_;
+  bool reads_vectors_, scales_scores_, adds_input_, changes_words_, adds_to_layers_;
+  int64_t numbers_per_token_;
   std::optional<int64_t> max_length_;  // of sequences; absent: any
   std::vector<Parameter> tensors_;     // parameters, then buffers
 };
@@ -150,9 +180,9 @@ bool is_python_encoding(const std::string& name) {
 
 std::shared_ptr<Encoding> make_python_encoding(const EncodingConfig& config, const EncodingShape& shape) {
   if (!is_python_encoding(config.type)) return nullptr;
-  const std::vector<int64_t> sizes = {shape.layers,        shape.heads,      shape.head_dim,
-                                      shape.hidden_size,   shape.input_size, shape.max_position_embeddings,
-                                      shape.causal ? 1 : 0};
+  const std::vector<int64_t> sizes = {shape.layers,         shape.heads,      shape.head_dim,
+                                      shape.hidden_size,    shape.input_size, shape.max_position_embeddings,
+                                      shape.causal ? 1 : 0, shape.vocab_size};
   const Stack stack = call_python("make", config.type, config.options, sizes, shape.initializer_range);
   return std::make_shared<PythonEncoding>(stack.at(0).toInt());
 }

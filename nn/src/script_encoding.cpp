@@ -141,6 +141,13 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
       .def("layer_input", &ScriptEncoding::layer_input)
       .def("terms", &ScriptEncoding::terms)
       .def("changes_words", [](const EncodingSelf& self) { return self->encoding->changes_words(); })
+      .def("reads",
+           [](const EncodingSelf& self) {
+             std::vector<std::string> read;
+             if (self->encoding->numbers_per_token() > 0) read.emplace_back("tokens");
+             if (self->encoding->reads_vectors()) read.emplace_back("vectors");
+             return read;
+           })
       .def("reads_sequences", [](const EncodingSelf& self) { return self->encoding->reads_sequences(); })
       .def("made_for",
            [](const EncodingSelf& self) {

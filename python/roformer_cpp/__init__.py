@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .custom_encoding import CustomEncoding, EncodingShape, register_encoding
     from .encoding import combine_encodings, encoding, encodings
     from .engine import Engine
+    from .graft import graft, grafted, perplexity_by_position, ungraft
     from .layers import Attention, EncoderLayer, GatedAttentionUnit
     from .linear_attention import (
         LinearAttention,
@@ -71,6 +72,7 @@ if TYPE_CHECKING or _library.has_operators():
     __all__ += ["Translation", "TranslationModel", "load_translation_model"]
     __all__ += ["LinearAttention", "LinearAttentionState", "linear_attention", "linear_feature_dim"]
     __all__ += ["ShardDataset", "orthogonal_features", "patch", "register_attention", "unpatch"]
+    __all__ += ["graft", "grafted", "perplexity_by_position", "ungraft"]
 
 # The names of each module. The first use of a name imports its module.
 _WITHOUT_TORCH = {
@@ -94,6 +96,7 @@ _MODELS = {
     "attention": "attention",
     "custom_encoding": "CustomEncoding EncodingShape register_encoding",
     "encoding": "combine_encodings encoding encodings",
+    "graft": "graft grafted perplexity_by_position ungraft",
     "layers": "Attention EncoderLayer GatedAttentionUnit",
     "linear_attention": (
         "LinearAttention LinearAttentionState linear_attention linear_feature_dim orthogonal_features"

@@ -29,6 +29,7 @@ class EncodingShape:
     max_position_embeddings: int
     is_decoder: bool
     initializer_range: float
+    vocab_size: int = 0  # rows of the word embeddings; 0: not known
 
 
 class CustomEncoding(nn.Module):
@@ -40,9 +41,14 @@ class CustomEncoding(nn.Module):
     part wherever a built-in one does: ``encoding``, ``combine_encodings``, ``attention``, ``build_model``,
     ``load_model``.
 
-    A forward pass calls :meth:`input` and :meth:`shared` once, and :meth:`layer_terms` for each layer.
+    A forward pass calls :meth:`words`, :meth:`input` and :meth:`shared` once, and :meth:`layer_input`,
+    :meth:`token_numbers` and :meth:`layer_terms` for each layer. What a subclass does not define is not called. The
+    engine refuses a saved model whose encoding defines :meth:`words`, :meth:`input` or :meth:`layer_input`, or reads
+    tokens or vectors, by that name.
 
     Attributes:
+        numbers_per_token: how many numbers :meth:`token_numbers` computes from a token's input of a layer, as the
+            forget gates of fox; :meth:`layer_terms` then gets those of all keys. 0: none.
         reads_vectors: where a subclass sets it to true, :meth:`layer_terms` also gets the layer's queries and keys.
         scales_scores: false where terms have ``scale`` 1, as T5's: a model then draws the projections of queries and
             keys with the deviations 1/sqrt(C D) and 1/sqrt(C), as T5's authors do.
@@ -50,20 +56,39 @@ class CustomEncoding(nn.Module):
             ones are refused. ``None``: any.
     """
 
+    numbers_per_token = 0
     reads_vectors = False
     scales_scores = True
     max_length: int | None = None
 
+    def words(self, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Word embeddings ``[B, T, embedding_size]`` of ``input_ids`` int64 ``[B, T]`` at ``positions`` int64
+        ``[1 or B, T]``, changed. Token types and :meth:`input` are added to the result.
+        """
+        return words
+
     def input(self, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
         """What is added to the input embeddings, ``[1 or B, T, embedding_size]``.
 
-        ``None``, and then for all positions: nothing. The engine does not compute a class that defines it.
+        ``None``, and then for all positions: nothing.
 
         Args:
             positions: int64 ``[1 or B, T]``.
             dtype: of the embeddings.
         """
         return None
+
+    def layer_input(self, layer: int, shared: object) -> Tensor | None:
+        """What is added to the input of a layer's queries, keys and values, ``[1 or B, T, hidden_size]``.
+
+        ``None``, and then for all positions: nothing. Neither :meth:`token_numbers` nor the residual connection
+        contains it.
+        """
+        return None
+
+    def token_numbers(self, layer: int, hidden_states: Tensor) -> Tensor:
+        """The numbers ``[B, T, numbers_per_token]`` of tokens with a layer's input ``[B, T, C]``; caches keep them."""
+        raise NotImplementedError("[encoding] token_numbers must be defined where numbers_per_token is not 0, got none")
 
     def shared(self, positions: Tensor, key_positions: Tensor, dtype: torch.dtype) -> object:
         """What all layers share: anything, which :meth:`layer_terms` gets.
@@ -81,8 +106,9 @@ class CustomEncoding(nn.Module):
             layer: from 0 on.
             shared: from :meth:`shared`.
             projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, and its biases, or nothing.
-            *vectors: where ``reads_vectors``, the queries ``[B, T, H, D]`` and the keys ``[B, S, Hk, D]`` before any
-                rotation. The term ``pair_bias`` holds numbers per pair of query and key.
+            *vectors: where ``numbers_per_token``, the numbers ``[B, S, N]`` of all keys; then, where
+                ``reads_vectors``, the queries ``[B, T, H, D]`` and the keys ``[B, S, Hk, D]`` before any rotation. The
+                term ``pair_bias`` holds numbers per pair of query and key.
         """
         if not isinstance(shared, Terms):
             raise TypeError(
@@ -102,7 +128,7 @@ class _Made:
     module: CustomEncoding
     parameters: list[str]
     buffers: list[str]  # the persistent ones
-    adds: bool | None = None  # whether input returned a tensor; None: not called yet
+    adds: dict[str, bool]  # whether input and layer_input returned a tensor, once called
 
 
 _classes: dict[str, Callable[..., CustomEncoding]] = {}
@@ -145,24 +171,28 @@ def _keep(value: object) -> int:
 
 
 def _make(name: str, options: str, sizes: list[int], initializer_range: float) -> int:
-    *numbers, causal = sizes
-    module = _classes[name](EncodingShape(*numbers, bool(causal), initializer_range), **json.loads(options))
+    *numbers, causal, words = sizes
+    module = _classes[name](EncodingShape(*numbers, bool(causal), initializer_range, words), **json.loads(options))
     if not isinstance(module, CustomEncoding):
         raise TypeError(f"[encoding] {name} must be made as a CustomEncoding, got {type(module).__name__}")
     for name in ("reads_vectors", "scales_scores"):
         if not isinstance(getattr(module, name), bool):
             raise TypeError(f"[encoding] {name} must be True or False, got {_checks.shown(getattr(module, name))}")
     _checked_length(module.max_length)
-    if module.reads_vectors:
-        signature = inspect.signature(module.layer_terms)
-        try:
-            signature.bind("layer", "shared", "projections", "queries", "keys")
-        except TypeError:
-            raise TypeError(
-                "[encoding] layer_terms must take layer, shared, projections, queries and keys where reads_vectors is "
-                f"True, got {signature}"
-            ) from None
-    return _keep(_Made(module, *_names(module)))
+    numbers = module.numbers_per_token
+    if not isinstance(numbers, int) or isinstance(numbers, bool) or numbers < 0:
+        raise ValueError(f"[encoding] numbers_per_token must be an integer >= 0, got {_checks.shown(numbers)}")
+    read = ["token_numbers"] * (numbers > 0) + ["queries", "keys"] * module.reads_vectors
+    signature = inspect.signature(module.layer_terms)
+    try:
+        signature.bind("layer", "shared", "projections", *read)
+    except TypeError:
+        names = ", ".join(["layer", "shared", "projections", *read[:-1]]) + "".join(
+            f" and {name}" for name in read[-1:]
+        )
+        where = "where reads_vectors is True" if module.reads_vectors else f"for numbers_per_token {numbers}"
+        raise TypeError(f"[encoding] layer_terms must take {names} {where}, got {signature}") from None
+    return _keep(_Made(module, *_names(module), {}))
 
 
 def _names(module: nn.Module) -> tuple[list[str], list[str]]:
@@ -200,35 +230,72 @@ def _call(number: int, tensors: list[Tensor], training: bool, method: str, *argu
     return result
 
 
-def _input(number: int, tensors: list[Tensor], training: bool, positions: Tensor, dtype: int) -> Tensor | None:
+def _added(
+    number: int, tensors: list[Tensor], training: bool, method: str, positions: Tensor | None, *arguments: object
+) -> Tensor | None:
+    """What ``input`` or ``layer_input`` returns."""
     made = _kept[number]
-    added = _call(number, tensors, training, "input", positions, _DTYPES[dtype])
+    added = _call(number, tensors, training, method, *arguments)
     if not isinstance(added, (Tensor, NoneType)):
-        raise TypeError(f"[encoding] input must return a tensor or None, got {type(added).__name__}")
+        raise TypeError(f"[encoding] {method} must return a tensor or None, got {type(added).__name__}")
     adds = added is not None
-    if made.adds not in (None, adds):
+    if made.adds.setdefault(method, adds) != adds:
         raise ValueError(
-            "[encoding] input must return a tensor for all positions, or None for all, got "
+            f"[encoding] {method} must return a tensor for all positions, or None for all, got "
             f"{'a tensor' if adds else 'None'} for positions {list(positions.shape)} and the other before"
         )
-    made.adds = adds
     rows, tokens = positions.shape[:2]
     if added is not None and (added.dim() != 3 or added.size(0) not in (1, rows) or added.size(1) != tokens):
-        raise ValueError(
-            f"[encoding] input must return [1 or {rows}, {tokens}, embedding_size], got {list(added.shape)}"
-        )
+        size = "embedding_size" if method == "input" else "hidden_size"
+        raise ValueError(f"[encoding] {method} must return [1 or {rows}, {tokens}, {size}], got {list(added.shape)}")
     return added
+
+
+def _input(number: int, tensors: list[Tensor], training: bool, positions: Tensor, dtype: int) -> Tensor | None:
+    return _added(number, tensors, training, "input", positions, positions, _DTYPES[dtype])
+
+
+def _layer_input(number: int, tensors: list[Tensor], training: bool, shared: int, layer: int) -> Tensor | None:
+    positions, value = _kept[shared]
+    return _added(number, tensors, training, "layer_input", positions, layer, value)
+
+
+def _same_shape(
+    number: int, tensors: list[Tensor], training: bool, method: str, shape: list[int], *arguments: object
+) -> Tensor:
+    result = _call(number, tensors, training, method, *arguments)
+    if not isinstance(result, Tensor) or list(result.shape) != shape:
+        got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        raise ValueError(f"[encoding] {method} must return a tensor {shape}, got {got}")
+    return result
+
+
+def _words(
+    number: int, tensors: list[Tensor], training: bool, words: Tensor, input_ids: Tensor, positions: Tensor
+) -> Tensor:
+    return _same_shape(number, tensors, training, "words", list(words.shape), words, input_ids, positions)
+
+
+def _token_numbers(number: int, tensors: list[Tensor], training: bool, layer: int, hidden: Tensor) -> Tensor:
+    shape = [*hidden.shape[:2], _kept[number].module.numbers_per_token]
+    return _same_shape(number, tensors, training, "token_numbers", shape, layer, hidden)
 
 
 def _shared(
     number: int, tensors: list[Tensor], training: bool, positions: Tensor, key_positions: Tensor, dtype: int
 ) -> int:
-    return _keep(_call(number, tensors, training, "shared", positions, key_positions, _DTYPES[dtype]))
+    return _keep((positions, _call(number, tensors, training, "shared", positions, key_positions, _DTYPES[dtype])))
 
 
-def _adds_input(number: int) -> bool:
-    """Whether the class defines ``input``, which may then add something."""
-    return getattr(_kept[number].module.input, "__func__", None) is not CustomEncoding.input
+def _facts(number: int) -> tuple[bool, bool, int, int | None, bool, bool, bool]:
+    """The attributes of a module, and which of ``input``, ``words`` and ``layer_input`` its class defines."""
+    module = _kept[number].module
+    defined = (
+        getattr(getattr(module, name), "__func__", None) is not getattr(CustomEncoding, name)
+        for name in ("input", "words", "layer_input")
+    )
+    length = _checked_length(module.max_length)
+    return (module.reads_vectors, module.scales_scores, module.numbers_per_token, length, *defined)
 
 
 def _checked_length(length: object) -> int | None:
@@ -246,7 +313,7 @@ def _terms(
     projections: list[Tensor],
     vectors: list[Tensor],
 ) -> TermLists:
-    terms = _call(number, tensors, training, "layer_terms", layer, _kept[shared], tuple(projections), *vectors)
+    terms = _call(number, tensors, training, "layer_terms", layer, _kept[shared][1], tuple(projections), *vectors)
     if not isinstance(terms, Terms):
         raise TypeError(f"[encoding] layer_terms must return Terms, got {type(terms).__name__}")
     return terms.arguments()
@@ -261,10 +328,20 @@ for _schema, _function in (
     ("knows(str name) -> bool", lambda name: name in _classes),
     ("make(str name, str options, int[] shape, float initializer_range) -> int", _make),
     ("tensors(int module) -> (Tensor[], str[], int)", _tensors),
-    ("adds_input(int module) -> bool", _adds_input),
-    ("reads_vectors(int module) -> bool", lambda number: _kept[number].module.reads_vectors),
-    ("scales_scores(int module) -> bool", lambda number: _kept[number].module.scales_scores),
-    ("max_length(int module) -> int?", lambda number: _checked_length(_kept[number].module.max_length)),
+    ("facts(int module) -> (bool, bool, int, int?, bool, bool, bool)", _facts),
+    (
+        "words(int module, Tensor[] tensors, bool training, Tensor words, Tensor input_ids, Tensor positions) -> "
+        "Tensor",
+        _words,
+    ),
+    (
+        "layer_input(int module, Tensor[] tensors, bool training, int shared, int layer) -> Tensor?",
+        _layer_input,
+    ),
+    (
+        "token_numbers(int module, Tensor[] tensors, bool training, int layer, Tensor hidden_states) -> Tensor",
+        _token_numbers,
+    ),
     ("input(int module, Tensor[] tensors, bool training, Tensor positions, int dtype) -> Tensor?", _input),
     (
         "shared(int module, Tensor[] tensors, bool training, Tensor positions, Tensor key_positions, int dtype) -> int",

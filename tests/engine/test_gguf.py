@@ -14,7 +14,7 @@ from rf_engine import EngineError
 from rf_generation import CausalEngine
 from rotary_decoders import SCALINGS, VARIANTS, YARN, make_decoder, make_rows, oracle_logits, write_gguf
 
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4"]
 
 
 def check(oracle, path):
@@ -30,6 +30,13 @@ def test_types(dtype, tmp_path):
     check(oracle, write_gguf(oracle, tmp_path / "model.gguf", dtype))
     rounding = np.abs(oracle_logits(oracle, make_rows()[-1]) - before).max()
     assert (rounding > tol.T4_MAX * np.abs(before).max()) == (dtype != "F32")  # the file's weights are compared
+
+
+# Matrices in turn: the types of one layer's queries, keys and values differ, and those of gates and their factors.
+@pytest.mark.parametrize("types", ["Q4_K Q6_K", "Q2_K Q3_K Q5_K", "IQ4_NL IQ4_XS", "Q4_K", "Q8_0 F32 Q6_K"])
+def test_types_of_large_blocks(types, tmp_path):
+    oracle = make_decoder("llama", hidden_size=256, intermediate_size=512, tie_word_embeddings=types == "Q4_K")
+    check(oracle, write_gguf(oracle, tmp_path / "model.gguf", types))
 
 
 @pytest.mark.parametrize(
@@ -84,16 +91,16 @@ def test_a_directory_with_one_file(tmp_path):
     write_gguf(oracle, tmp_path / "model.gguf")
     check(oracle, tmp_path)
     write_gguf(oracle, tmp_path / "other.gguf")
-    with pytest.raises(EngineError, match=r"must hold one \.gguf file, got 2"):
+    with pytest.raises(EngineError, match=r"must hold one \.gguf file or the parts of one, got 2"):
         CausalEngine(tmp_path)
 
 
 NAME = b"blk.1.ffn_up.weight"
 
 
-def as_q4_k(data):
+def as_iq2_xxs(data):
     at = data.index(NAME) + len(NAME) + 4 + 2 * 8  # behind the rank and the shape
-    return data[:at] + (12).to_bytes(4, "little") + data[at + 4 :]
+    return data[:at] + (16).to_bytes(4, "little") + data[at + 4 :]
 
 
 def architecture(name):
@@ -105,7 +112,7 @@ def architecture(name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (as_q4_k, r"tensor \"blk\.1\.ffn_up\.weight\" must be of type F32, F16, .*, got Q4_K"),
+        (as_iq2_xxs, r"tensor \"blk\.1\.ffn_up\.weight\" must be of type F32, F16, .*, got IQ2_XXS"),
         (architecture(b"rwkv7"), "must rotate|rwkv7"),
         (architecture(b"olmoe"), "must be llama, .*gptneox"),
         (
@@ -140,15 +147,61 @@ def test_keys(extra, message, tmp_path):
         CausalEngine(path)
 
 
-def test_parts(tmp_path):
-    write_gguf(make_decoder("llama"), tmp_path / "model.gguf", split_max_tensors=20)
-    parts = sorted(tmp_path.iterdir())
-    assert len(parts) == 2
-    for i, part in enumerate(parts):
-        with pytest.raises(EngineError, match=f"must be in one file, got part {i + 1} of 2 parts; .*--merge"):
-            CausalEngine(part)
-    with pytest.raises(EngineError, match=r"must hold one \.gguf file, got 2 in .*--merge. joins the parts"):
-        CausalEngine(tmp_path)
+@pytest.fixture
+def parts(tmp_path):
+    oracle = make_decoder("llama")
+    write_gguf(oracle, tmp_path / "model.gguf", split_max_tensors=12)
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == [f"model-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    return oracle, files
+
+
+def test_parts(parts):
+    oracle, files = parts
+    check(oracle, files[0])
+    check(oracle, files[0].parent)
+
+
+def change_key(file, key, value):
+    """Of 16 or 32 bits."""
+    data = file.read_bytes()
+    at = data.index(key.encode()) + len(key) + 4
+    file.write_bytes(data[:at] + value + data[at + len(value) :])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda files: files[1].unlink(), r"3 parts must have the part .*-00002-of-00003\.gguf, got none"),
+        (lambda files: files[2].write_bytes(files[1].read_bytes()), r"split\.no of part 3 must be 2, got 1"),
+        (
+            lambda files: files[0].rename(files[0].parent / "x.gguf"),
+            r"must end with -00001-of-00003\.gguf, got another",
+        ),
+        (lambda files: change_key(files[1], "split.count", b"\x04\0"), r'got "split\.count" "4" and "3"'),
+        (
+            lambda files: [change_key(file, "split.tensors.count", b"\x01\0\0\0") for file in files],
+            r"must have the 1 tensors that split\.tensors\.count states, got 30",
+        ),
+        (
+            lambda files: files[1].write_bytes(
+                files[1].read_bytes().replace(b"blk.1.attn_v.weight", b"blk.0.attn_v.weight")
+            ),
+            r'must be in one part, got "blk\.0\.attn_v\.weight" here and in .*-00001-of-00003\.gguf',
+        ),
+    ],
+)
+def test_bad_parts(parts, change, message):
+    files = parts[1]
+    change(files)
+    first = files[0] if files[0].exists() else files[0].parent / "x.gguf"
+    with pytest.raises(EngineError, match=message):
+        CausalEngine(first)
+
+
+def test_a_later_part(parts):
+    with pytest.raises(EngineError, match=r"must be opened by the first, .*-00001-of-00003\.gguf, got part 2 of 3"):
+        CausalEngine(parts[1][1])
 
 
 def test_smollm2():

@@ -49,7 +49,7 @@ std::string valid_gguf() {
   out.text("base").number(kF32).number(0.5f);
   out.text("words").number(kArray).number(kString).number<uint64_t>(2).text("a").text("\xff");
   out.text("first").number<uint32_t>(1).number<uint64_t>(3).number<uint32_t>(0).number<uint64_t>(0);
-  out.text("second").number<uint32_t>(2).number<uint64_t>(32).number<uint64_t>(4).number<uint32_t>(12);
+  out.text("second").number<uint32_t>(2).number<uint64_t>(32).number<uint64_t>(4).number<uint32_t>(16);
   out.number<uint64_t>(32).pad();
   out.number(1.0f).number(2.0f).number(3.0f);
   return out.pad().bytes();
@@ -67,7 +67,7 @@ TEST(Gguf, ReadsWhatWasWritten) {
   EXPECT_EQ(file.tensors()[1].shape, (std::vector<uint64_t>{32, 4}));
   EXPECT_EQ(file.numbers(file.tensors()[0]), (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(file.find("third"), nullptr);
-  expect_error([&] { file.numbers(file.tensors()[1]); }, {"second", "F32, F16", "got Q4_K"});
+  expect_error([&] { file.numbers(file.tensors()[1]); }, {"second", "F32, F16", "got IQ2_XXS"});
 }
 
 TEST(Gguf, ReadsArrays) {

@@ -2,6 +2,7 @@
 // stderr with exit code 1.
 //   io_probe tensors FILE             names, dtypes, shapes and hexadecimal data of a safetensors file
 //   io_probe copy-tensors IN OUT      reads a safetensors file and writes it again
+//   io_probe gguf FILE OUT            the elements of a GGUF file's first tensor as a .npy file
 //   io_probe npy IN OUT               reads a .npy file and writes it again; prints dtype, shape, integers
 //   io_probe config DIR               config.json as it is written back
 //   io_probe table ROWS DIM OUT       the position table as a .npy file
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "rf/io/error.h"
+#include "rf/io/gguf.h"
 #include "rf/io/npy.h"
 #include "rf/io/safetensors.h"
 #include "rf/model/config.h"
@@ -50,6 +52,13 @@ json copy_tensors(const Arguments& args) {
   return file.tensors().size();
 }
 
+json gguf(const Arguments& args) {
+  const io::GgufFile file(args.at(0));
+  const std::vector<float> values = file.numbers(file.tensors().at(0));
+  io::write_npy(args.at(1), io::DType::kF32, {static_cast<int64_t>(values.size())}, std::as_bytes(std::span(values)));
+  return nullptr;
+}
+
 json npy(const Arguments& args) {
   const io::NpyArray array = io::read_npy(args.at(0));
   io::write_npy(args.at(1), array.dtype, array.shape, array.data);
@@ -70,7 +79,8 @@ json table(const Arguments& args) {
 }
 
 const std::map<std::string, json (*)(const Arguments&)> kCommands = {
-    {"tensors", tensors}, {"copy-tensors", copy_tensors}, {"npy", npy}, {"config", config}, {"table", table}};
+    {"tensors", tensors}, {"copy-tensors", copy_tensors}, {"gguf", gguf}, {"npy", npy}, {"config", config},
+    {"table", table}};
 
 }  // namespace
 }  // namespace rf

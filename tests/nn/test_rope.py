@@ -5,6 +5,7 @@ program of ReRoPE, which clips).
 ReRoPE and Leaky ReRoPE (Su 2023; R-REL-15) and FoPE (Hua et al. 2024; R-ROPE-12) against loops in float64."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -399,6 +400,11 @@ REFUSED |= {"rerope": [
     ({"trainable": True}, "rotary_value, trainable and log_n must be absent for rerope"),
     ({"rotary_value": True}, "must be absent for rerope"),
     ({"log_n": "position"}, "must be absent for rerope"),
+    ({"rule": "self-extend", "scaling_factor": 2}, "scaling_factor"),
+    ({"rule": "self-extend", "group_size": 0}, "group_size"),
+    ({"group_size": 2}, "group_size"),
+    ({"rule": "dual-chunk"}, "rule dual-chunk needs causal attention"),
+    ({"rule": "dual-chunk", "window": 8, "chunk_size": 7, "is_decoder": True}, "chunk_size"),
     ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "frequencies of rerope must not depend on the len"),
 ]}  # fmt: skip
 
@@ -420,7 +426,21 @@ def rectified(distance, factor):
     return math.copysign(WINDOW + beyond, distance)
 
 
-def rerope_score(case, factor=None, base=10000, rotary_dim=None, layout="pairs"):
+def grouped(m, n, size):
+    """The distance of Self-Extend: both positions divided, and the end of the window kept."""
+    if abs(m - n) < WINDOW:
+        return m - n
+    return m // size - n // size + int(math.copysign(WINDOW - WINDOW // size, m - n))
+
+
+def chunked(m, n, size):
+    """The distance of dual chunk attention, by the three kinds of chunks of its paper."""
+    apart = m // size - n // size
+    query = m if apart == 0 else size + WINDOW - 1 if apart >= 2 else min(m % size + size, size + WINDOW - 1)
+    return query - (n if apart == 0 else n % size)
+
+
+def rerope_score(case, factor=None, base=10000, rotary_dim=None, layout="pairs", rule=None):
     pairs = (rotary_dim or case.head_dim) // 2
     theta = base ** (-np.arange(pairs) / pairs)
     first, second = (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2))
@@ -429,7 +449,8 @@ def rerope_score(case, factor=None, base=10000, rotary_dim=None, layout="pairs")
 
     def of(b, h, m, n):
         q, k = case.q(b, m, h), case.k(b, n, h)
-        angle = rectified(int(FAR[m]) - int(FAR[n]), factor) * theta
+        places = int(FAR[m]), int(FAR[n])
+        angle = (rule(*places) if rule else rectified(places[0] - places[1], factor)) * theta
         product = (q[first] + 1j * q[second]) * np.conj(k[first] + 1j * k[second]) * np.exp(1j * angle)
         return (product.real.sum() + q[2 * pairs :] @ k[2 * pairs :]) / math.sqrt(case.head_dim)
 
@@ -447,6 +468,22 @@ def rerope_score(case, factor=None, base=10000, rotary_dim=None, layout="pairs")
 def test_scores_are_those_of_the_author(keys, loops, causal):
     case = Case(heads=3, head_dim=8)
     case.check(rerope_of(case, **keys), rerope_score(case, **loops), FAR, causal=causal)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_self_extend(size):
+    case = Case(heads=3, head_dim=8)
+    rule = partial(grouped, size=size)
+    for causal in (False, True):
+        encoding = rerope_of(case, rule="self-extend", group_size=size)
+        case.check(encoding, rerope_score(case, rule=rule), FAR, causal=causal)
+
+
+@pytest.mark.parametrize("size", [4, 6, 16, 1000])
+def test_dual_chunk_attention(size):
+    case = Case(heads=3, head_dim=8)
+    encoding = rerope_of(case, rule="dual-chunk", chunk_size=size, is_decoder=True)
+    case.check(encoding, rerope_score(case, rule=partial(chunked, size=size)), FAR, causal=True)
 
 
 def test_nearer_than_the_window_it_is_rope():

@@ -101,16 +101,20 @@ def texts_of(pattern, count):
 def train(pattern, ignore_merges=False):
     tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(PATTERNS[pattern])
-    tokenizer.decoder = decoders.ByteLevel()
     if pattern.startswith("qwen"):
         tokenizer.normalizer = normalizers.NFC()
+    return trained(tokenizer, pattern)
+
+
+def trained(tokenizer, name):
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=700,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         special_tokens=["<|endoftext|>", "<s>", "</s>"],
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts_of(pattern, 700), trainer)
+    tokenizer.train_from_iterator(texts_of(name, 700), trainer)
     return tokenizer
 
 
@@ -155,23 +159,89 @@ def test_linear_time(tmp_path, pattern):
     assert time.monotonic() - start < 60
 
 
-PRES = {"llama-bpe": "llama3", "qwen2": "qwen2", "gpt-4o": "o200k", "tekken": "tekken"}
-PRES |= {"deepseek-v3": "deepseek", "deepseek-coder": "deepseek-coder", "deepseek-llm": "deepseek-llm"}
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+DIGITS, THREE = r"\p{N}", "[0-9][0-9][0-9]"
+BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
+SPARK = DEEPSEEK[2].replace(r"[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+", r"[\p{P}\p{S}]+|[\r\n]")
+JAIS2 = LLAMA3.split(r"|\s+(?!\S)")[0] + "".join(rf"|\s{{{2**i}}}(?!\S)" for i in range(9, 1, -1))
+YOUTU = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+"
+CHAMELEON = ["<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", r"([\t\n]|    |  )", DIGITS]
+# The expressions of llama.cpp's src/llama-vocab.cpp, or of the tokenizer.json that they stand for, by pre: one name of
+# each row of the table.
+PRES = {
+    "gpt-2": [GPT2],
+    "modern-bert": [GPT2],
+    "roberta-bpe": [GPT2],
+    "smollm": [DIGITS, GPT2],
+    "command-r": [DIGITS, GPT2],
+    "llama-bpe": [LLAMA3],
+    "dbrx": [LLAMA3],
+    "jais-2": [JAIS2 + r"|\s{1,2}(?!\S)|\s{1}"],
+    "minicpm5": [r"\p{N}{1,3}", LLAMA3.replace("{1,3}", "+")],
+    "qwen2": [QWEN2],
+    "qwen35": [QWEN3_5],
+    "stablelm2": [QWEN2],
+    "laguna": [r"[^\n]+|[\n]+", QWEN2],
+    "seed-coder": [QWEN2.replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+")],
+    "ufakzeka": [QWEN2.removeprefix(CONTRACTIONS + "|")],
+    "bailingmoe": [
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+    ],
+    "gpt-4o": [O200K],
+    "granite-embed-multi-97m": [O200K],
+    "youtu": [YOUTU, O200K.replace(r"\p{N}{1,3}", r"\p{N}")],
+    "tekken": [TEKKEN],
+    "bloom": [BLOOM],
+    "viking": [BLOOM, DIGITS],
+    "falcon": [r"[\p{P}\$\+<=>\^~\|`]+", GPT2, THREE],
+    "default": [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", THREE],
+    "chameleon": [*CHAMELEON, r"[\p{P}!-/:-@\[-`{-~]", GPT2],
+    "deepseek-llm": [*DEEPSEEK_LLM, DIGITS],
+    "deepseek-coder": [*DEEPSEEK_CODER, DIGITS],
+    "spark2_5": [*DEEPSEEK[:2], SPARK, DIGITS],
+    "deepseek-v3": DEEPSEEK,
+}
+NFC = ["modern-bert", "command-r", "qwen2", "qwen35"]
+IGNORE_MERGES = ["llama-bpe", "minicpm5", "granite-embed-multi-97m", "youtu", "tekken"]
+ADD_BOS = ["llama-bpe", "tekken", "chameleon", "roberta-bpe"]
+HOSTILE += ["<sentinel:12>", "IMGIMGABCZ", "IMGIMGZ", "    ", "…", "。", "ㄅ", "(", "|", "`", "=>", "'s", "  \t"]
 
 
-@pytest.mark.parametrize(("pre", "pattern"), PRES.items())
-def test_gguf(tmp_path, pre, pattern):
-    adds_bos = pre in ("llama-bpe", "tekken")
-    tokenizer = train(pattern, ignore_merges=adds_bos)
-    writer = gguf.GGUFWriter(str(tmp_path / "model.gguf"), "llama")
+def pre_tokenizer(pre):
+    tokenizer = Tokenizer(models.BPE(ignore_merges=pre in IGNORE_MERGES))
+    steps = isolated(*PRES[pre])
+    for i, expression in enumerate(PRES[pre]):
+        if expression == DIGITS:  # which knows fewer characters than this step of those tokenizer.json
+            steps[i] = pre_tokenizers.Digits(individual_digits=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    if pre in NFC:
+        tokenizer.normalizer = normalizers.NFC()
+    return tokenizer
+
+
+def write_gguf(path, tokenizer, pre):
+    writer = gguf.GGUFWriter(str(path), "llama")
     add_tokenizer(writer, tokenizer, pre)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    check_texts(tmp_path / "model.gguf", texts_of(pattern, 500), tokenizer.encode)
-    (answer,) = ask(tmp_path / "model.gguf", [{"text": "a b", "specials": True}])
-    assert answer["ids"] == [1] * adds_bos + tokenizer.encode("a b").ids
+    return path
+
+
+@pytest.mark.parametrize("pre", PRES)
+def test_gguf(tmp_path, pre):
+    tokenizer = trained(pre_tokenizer(pre), pre)
+    path = write_gguf(tmp_path / "model.gguf", tokenizer, pre)
+    check_texts(path, texts_of(pre, 500), tokenizer.encode)
+    (answer,) = ask(path, [{"text": "a b", "specials": True}])
+    assert answer["ids"] == [1] * (pre in ADD_BOS) + tokenizer.encode("a b").ids + [2] * (pre == "roberta-bpe")
+
+
+@pytest.mark.parametrize("pre", ["kimi-k2", "superbpe", "tiny_aya", "exaone-moe", "afmoe", "gemma4", "rwkv"])
+def test_other_pres_are_refused(tmp_path, pre):
+    path = write_gguf(tmp_path / "model.gguf", train("llama3"), pre)
+    assert refusal(path).endswith(f'got "{pre}"')
 
 
 def test_class_of_transformers(tmp_path):

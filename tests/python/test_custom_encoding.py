@@ -96,6 +96,112 @@ class PlainCope(roformer_cpp.CustomEncoding):
         return Terms(pair_bias=torch.einsum("bhtsp,bthd,dp->bhts", near, queries, table))
 
 
+class PlainFox(roformer_cpp.CustomEncoding):
+    """fox (nn/posenc/fox.cpp): it reads the input of the layer."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.numbers_per_token = shape.num_attention_heads
+        self.layer = nn.ModuleList(nn.Module() for _ in range(shape.num_hidden_layers))
+        for each in self.layer:
+            each.fgate_proj_weight = nn.Parameter(torch.zeros(shape.num_attention_heads, shape.hidden_size))
+            each.fgate_proj_bias = nn.Parameter(torch.zeros(shape.num_attention_heads))
+
+    def token_numbers(self, layer, hidden_states):
+        gate = self.layer[layer]
+        return nn.functional.logsigmoid(hidden_states @ gate.fgate_proj_weight.T + gate.fgate_proj_bias)
+
+    def layer_terms(self, layer, shared, projections, token_numbers):
+        return Terms(key_score=(token_numbers.sum(1, keepdim=True) - token_numbers.cumsum(1)).transpose(1, 2))
+
+
+class PlainPath(roformer_cpp.CustomEncoding):
+    """path (nn/posenc/path.cpp) of one sequence, token by token: it reads the layer's input, queries and keys."""
+
+    reads_vectors = True
+
+    def __init__(self, shape, w_rank=32):
+        super().__init__()
+        heads, size = shape.num_attention_heads, shape.num_attention_heads * shape.head_dim
+        self.rank, self.numbers_per_token = w_rank, w_rank + heads
+        self.layer = nn.ModuleList(nn.Module() for _ in range(shape.num_hidden_layers))
+        sizes = {"w_proj_0_weight": (w_rank, shape.hidden_size), "w_proj_1_weight": (size, w_rank)}
+        sizes |= {"w_conv1d_weight": (size, 3), "bt_proj_weight": (heads, shape.hidden_size), "bt_proj_bias": (heads,)}
+        for each in self.layer:
+            for name, of_name in sizes.items():
+                each.register_parameter(name, nn.Parameter(torch.zeros(of_name)))
+
+    def token_numbers(self, layer, hidden_states):
+        own = self.layer[layer]
+        betas = hidden_states @ own.bt_proj_weight.T + own.bt_proj_bias
+        return torch.cat([hidden_states @ own.w_proj_0_weight.T, betas], -1)
+
+    def layer_terms(self, layer, shared, projections, token_numbers, queries, keys):
+        own, tokens = self.layer[layer], keys.shape[1]
+        z = nn.functional.pad(token_numbers[..., : self.rank] @ own.w_proj_1_weight.T, (0, 0, 2, 0))
+        v = nn.functional.silu(sum(z[:, i : i + tokens] * own.w_conv1d_weight[:, i] for i in range(3)))
+        w = v.unflatten(-1, keys.shape[2:])
+        w = w / (w.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+        beta = 2 * token_numbers[..., self.rank :].sigmoid()
+        turned, columns = torch.zeros_like(keys), []
+        for j in range(tokens):  # the reflected keys before token j, and its own
+            along = torch.einsum("bshd,bhd->bsh", turned, w[:, j]) * beta[:, j, None]
+            turned = turned - along[..., None] * w[:, j, None]
+            turned = torch.cat([turned[:, :j], keys[:, j : j + 1], turned[:, j + 1 :]], 1)
+            columns.append(turned)
+        turned = torch.stack(columns[-queries.shape[1] :], 1) - keys[:, None]
+        return Terms(pair_bias=torch.einsum("bthd,btshd->bhts", queries, turned) / queries.shape[-1] ** 0.5)
+
+
+class PlainComplex(roformer_cpp.CustomEncoding):
+    """complex (nn/posenc/complex_words.cpp)."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.word_freqs = nn.Parameter(torch.zeros(shape.vocab_size, shape.embedding_size // 2))
+
+    def words(self, words, input_ids, positions):
+        turned = torch.polar(torch.ones(()), positions[..., None] * self.word_freqs[input_ids])
+        return torch.view_as_real(torch.view_as_complex(words.unflatten(-1, (-1, 2))) * turned).flatten(-2)
+
+    def shared(self, positions, key_positions, dtype):
+        return Terms()
+
+
+class PlainFloater(roformer_cpp.CustomEncoding):
+    """floater (nn/posenc/floater.cpp)."""
+
+    def __init__(self, shape):
+        super().__init__()
+        width = shape.hidden_size
+        self.layer = nn.ModuleList(nn.Module() for _ in range(shape.num_hidden_layers))
+        for each in self.layer:
+            each.start = nn.Parameter(torch.zeros(width))
+        self.h = nn.ModuleList(nn.Linear(width + 1, width) for _ in range(2))
+
+    def velocity(self, t, p):
+        for i, linear in enumerate(self.h):
+            p = linear(torch.cat([p.relu() if i else p, torch.full((1,), t)]))
+        return p
+
+    def shared(self, positions, key_positions, dtype):
+        return positions
+
+    def layer_input(self, layer, positions):
+        p, dt = self.layer[layer].start, 0.01
+        rows = [p]
+        for n in range(int(positions.max())):
+            k1 = self.velocity(n * dt, p)
+            k2 = self.velocity((n + 0.5) * dt, p + k1 * dt / 2)
+            k3 = self.velocity((n + 0.5) * dt, p + k2 * dt / 2)
+            p = p + (k1 + 2 * (k2 + k3) + self.velocity((n + 1) * dt, p + k3 * dt)) * dt / 6
+            rows.append(p)
+        return torch.stack(rows)[positions]
+
+    def layer_terms(self, layer, shared, projections):
+        return Terms()
+
+
 class Nothing(roformer_cpp.CustomEncoding):
     def __init__(self, shape, **keys):
         super().__init__()
@@ -108,7 +214,11 @@ def subclass(base=Nothing, **attributes):
 
 @pytest.fixture(autouse=True)
 def registered():
+    roformer_cpp.register_encoding("plain-complex", PlainComplex)
     roformer_cpp.register_encoding("plain-cope", PlainCope)
+    roformer_cpp.register_encoding("plain-floater", PlainFloater)
+    roformer_cpp.register_encoding("plain-fox", PlainFox)
+    roformer_cpp.register_encoding("plain-path", PlainPath)
     roformer_cpp.register_encoding("plain-shaw", PlainShaw)
     roformer_cpp.register_encoding("plain-learned", PlainLearned)
     roformer_cpp.register_encoding("rotating")(Rotating)
@@ -116,7 +226,8 @@ def registered():
 
 
 PAIRS = [("shaw", "plain-shaw"), ("learned", "plain-learned"), ("rope", "rotating")]
-CAUSAL_PAIRS = [("alibi", "numbers-by-key"), ("cope", "plain-cope")]
+PAIRS += [("complex", "plain-complex"), ("floater", "plain-floater")]
+CAUSAL_PAIRS = [("alibi", "numbers-by-key"), ("cope", "plain-cope"), ("fox", "plain-fox")]
 every_pair = pytest.mark.parametrize(("built_in", "ours"), [*PAIRS, *CAUSAL_PAIRS])
 
 
@@ -162,6 +273,18 @@ def test_caches_and_packed_rows(built_in, ours):
     cache = second.new_cache()
     pieces = [second(IDS[:, i : i + 3], cache=cache)["hidden"] for i in (0, 3, 6)]
     assert close(torch.cat(pieces, 1), first(IDS)["hidden"])
+
+
+def test_reads_the_input_and_the_vectors_of_a_layer():
+    first, second = models("path", "plain-path", is_decoder=True)
+    cache = second.new_cache()
+    pieces = [second(IDS[:, i : i + 3], cache=cache)["hidden"] for i in (0, 3, 6)]
+    assert close(torch.cat(pieces, 1), first(IDS)["hidden"])
+    shape = {"num_attention_heads": 2, "head_dim": 8, "hidden_size": 16, "is_decoder": True}
+    plain = roformer_cpp.encoding("plain-path", **shape)
+    for given in ({}, {"hidden_states": torch.zeros(1, 3, 16)}):
+        with pytest.raises(ValueError, match=r"terms must be given (hidden_states of all 3 keys|queries)"):
+            plain.terms(torch.arange(3), **given)
 
 
 def test_encodings_by_name_and_combined():
@@ -221,6 +344,7 @@ def late(self, positions, dtype):
 
 longer = subclass(input=lambda self, positions, _: torch.ones(1, 3, 64) if positions.shape[1] > 2 else None)
 few = subclass(reads_vectors=True, layer_terms=lambda self, layer, shared, projections: Terms())
+HIDDEN = torch.zeros(1, 3, 64)
 # A class, the call of its encoding that refuses it, and what is said.
 MISTAKES = [
     (Nothing, lambda it: it.terms(torch.arange(3)), TypeError, "shared must return Terms where layer_terms is not def"),
@@ -237,6 +361,31 @@ MISTAKES = [
     (subclass(input=lambda *_: torch.ones(1, 4, 8)), inputs, ValueError, r"return \[1 or 1, 2, emb.* got \[1, 4, 8\]"),
     (longer, inputs, ValueError, r"None for all, got a tensor for positions \[1, 3\] and the other before"),
     (longer, lambda it: it.acts_on_input(), ValueError, "None for all, got a tensor"),
+    (subclass(numbers_per_token=-1), id, ValueError, "numbers_per_token must be an integer >= 0, got -1"),
+    (
+        subclass(numbers_per_token=2, layer_terms=lambda s, layer, shared, projections: Terms()),
+        id,
+        TypeError,
+        "layer_terms must take layer, shared, projections and token_numbers for numbers_per_token 2, got",
+    ),
+    (
+        subclass(PlainFox, token_numbers=lambda s, i, x: x),
+        lambda it: it.terms(torch.arange(3), hidden_states=HIDDEN),
+        ValueError,
+        r"token_numbers must return a tensor \[1, 3, 1\], got \[1, 3, 64\]",
+    ),
+    (
+        subclass(words=lambda *_: 3),
+        lambda it: it.words(HIDDEN, torch.ones(1, 3).long(), torch.arange(3)),
+        ValueError,
+        r"words must return a tensor \[1, 3, 64\], got int",
+    ),
+    (
+        subclass(layer_input=lambda *_: torch.ones(1, 4, 8)),
+        lambda it: it.layer_input(torch.arange(2)),
+        ValueError,
+        r"layer_input must return \[1 or 1, 2, hidden_size\], got \[1, 4, 8\]",
+    ),
     (subclass(input=late), inputs, ValueError, "must be registered by the constructor, got 'late' after it"),
 ]
 

@@ -189,7 +189,23 @@ def far_from_start(self, layer, shared):
 
 
 VECTORS = "vectors added to the input by an encoding of Python"
+
+
+def of_tokens(self, layer, shared, projections, token_numbers):
+    return bias(self, layer, shared)
+
+
+ON_TOKENS = dict(layer_terms=of_tokens, numbers_per_token=1, token_numbers=lambda self, layer, x: x[..., :1])
 REFUSED = {
+    "words": (
+        made(kerple, words=lambda self, words, *_: 2 * words),
+        "word embeddings changed by an encoding of Python",
+    ),
+    "layers": (
+        made(kerple, layer_input=lambda self, layer, x: torch.ones(*x[0].shape, SIZES["hidden_size"])),
+        "vectors added to the input of every layer by an encoding of Python",
+    ),
+    "tokens": (made(None, **ON_TOKENS), "terms that depend on tokens"),
     "input": (made(nothing, input=added), VECTORS),
     "input and bias": (made(kerple, input=added), VECTORS),
     "input of sequences alone": (made(nothing, input=added_to_sequences), VECTORS),

@@ -49,7 +49,7 @@ typedef struct rf_linear_args {
   int64_t x_stride;
   const void* weight; /* NULL where packed is set; not read by the backward unless the gradient of x is wanted */
   int64_t weight_stride;
-  const rf_linear_packed* packed; /* of the same in and out, and dtype unless int8; NULL for the backward */
+  const rf_linear_packed* packed; /* of the same in and out, and dtype unless int8 or blocks; NULL for the backward */
   const void* bias;               /* float (RF_F64: double), or NULL; not read by the backward */
   void* y;                        /* overlaps no input; not read by the backward */
   int64_t y_stride;
@@ -103,6 +103,34 @@ RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allow
  * serves every dtype and instruction set, and RF_KERNEL=ref. */
 RF_API rf_status rf_linear_pack_int8(int64_t in, int64_t out, const float* weight, int64_t weight_stride,
                                      const float* input_scales, rf_linear_packed** packed);
+
+/* Types of blocks in GGUF files, by ggml's numbers. */
+typedef enum rf_block_type {
+  RF_BLOCK_F16 = 1,
+  RF_BLOCK_Q4_0 = 2,
+  RF_BLOCK_Q4_1 = 3,
+  RF_BLOCK_Q5_0 = 6,
+  RF_BLOCK_Q5_1 = 7,
+  RF_BLOCK_Q8_0 = 8,
+  RF_BLOCK_Q2_K = 10,
+  RF_BLOCK_Q3_K = 11,
+  RF_BLOCK_Q4_K = 12,
+  RF_BLOCK_Q5_K = 13,
+  RF_BLOCK_Q6_K = 14,
+  RF_BLOCK_IQ4_NL = 20,
+  RF_BLOCK_IQ4_XS = 23,
+  RF_BLOCK_BF16 = 30,
+  RF_BLOCK_MXFP4 = 39
+} rf_block_type;
+
+/* Packs a weight as a GGUF file stores it and keeps its bits, in 1.06 times the bytes at most (and whole blocks of 64
+ * outputs), for the forward of RF_F32, RF_BF16 and RF_F16. rows: [out], pointers of any alignment to rows of in
+ * elements; in is a multiple of the type's block, 1, 32 or 256. An element in float32 is what the format defines,
+ * rounded once, and products are in float32: y has the bits that RF_F32 weights of these elements give it, with `gate`
+ * too, on every instruction set. Such a weight serves every instruction set, and RF_KERNEL=ref. Elements that are
+ * infinite or not a number are refused. */
+RF_API rf_status rf_linear_pack_blocks(rf_block_type type, int64_t in, int64_t out, const void* const* rows,
+                                       rf_linear_packed** packed);
 
 /* What computes a layer of this type and shape: "ref", the float64 loops, for RF_F64 and with RF_KERNEL=ref; else
  * "plain", whose products of RF_BF16 are in AMX tiles if rf_target() is AVX3_AMX. Returns "" and sets rf_last_error()

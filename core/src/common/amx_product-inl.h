@@ -40,15 +40,6 @@ HWY_INLINE void multiply_amx() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
 }
 
-// Calls action with 0, .. kCount - 1 as constants.
-template <int kCount, class Action>
-HWY_INLINE void with_each(const Action& action) {
-  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) HWY_ATTR {
-    (action(std::integral_constant<int, kIndex>()), ...);
-  }
-  (std::make_integer_sequence<int, kCount>());
-}
-
 // One step of the sum for kVectors registers of C.
 template <int kVectors, int kA, int kB>
 HWY_INLINE void add_amx(const uint32_t* a, int64_t a_row, const uint32_t* b, int64_t b_step) {

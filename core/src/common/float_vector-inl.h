@@ -8,6 +8,7 @@
 #endif
 
 #include <limits>
+#include <utility>
 
 #include "common/element-inl.h"
 #include "hwy/highway.h"
@@ -22,6 +23,15 @@ using FloatVec = hn::Vec<FloatTag>;
 inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 inline constexpr float kLog2e = 1.44269504088896340736f;
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Calls action with 0, .. kCount - 1 as constants.
+template <int kCount, class Action>
+HWY_INLINE void with_each(const Action& action) {
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) HWY_ATTR {
+    (action(std::integral_constant<int, kIndex>()), ...);
+  }
+  (std::make_integer_sequence<int, kCount>());
+}
 
 #if HWY_TARGET != HWY_SCALAR
 HWY_INLINE FloatVec load_vector(const float* from) { return hn::LoadU(FloatTag(), from); }

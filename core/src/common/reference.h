@@ -13,6 +13,7 @@
 
 namespace rf::core {
 
+struct BlockWeight;
 struct Int8Weight;
 
 // The element type of weight and its gradient.
@@ -49,6 +50,8 @@ void listed_attention(const rf_listed_attention_args& args);
 void linear(const rf_linear_args& args);
 // The definition of rf_linear_pack_int8: computes its bytes in float32, and everything after them in float64.
 void linear_int8(const rf_linear_args& args, const core::Int8Weight& weight);
+// By weights in blocks.
+void linear_blocks(const rf_linear_args& args, const core::BlockWeight& weight);
 void linear_backward(const rf_linear_args& args, const rf_linear_grads& grads);
 
 void norm(const rf_norm_args& x);

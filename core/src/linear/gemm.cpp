@@ -11,6 +11,7 @@
 #include "common/aligned_array.h"
 #include "common/element.h"
 #include "common/parallel_tasks.h"
+#include "linear/gemm_blocks.h"
 #include "linear/gemm_kernel.h"
 #include "rows/kernels.h"
 
@@ -59,7 +60,7 @@ struct PackedBlocks {
   int64_t first, count;
 
   const uint32_t* at(const Gemm& gemm, int64_t chunk, int64_t block) const {
-    return units + (chunk * kChunkUnits * count + (block - first) * gemm.units_of(chunk)) * kBlockColumns;
+    return units + (chunk * gemm.chunk_units * count + (block - first) * gemm.units_of(chunk)) * kBlockColumns;
   }
 };
 
@@ -78,7 +79,7 @@ bool reads_rows_in_place(const Gemm& gemm) {
   return gemm.a.contiguous == GemmOperand::Contiguous::kDepth &&
          gemm.a.dtype == (gemm.unit == Unit::kFloat ? RF_F32 : RF_BF16) && gemm.depth % unit_depth == 0 &&
          gemm.a.stride % unit_depth == 0 && reinterpret_cast<uintptr_t>(gemm.a.data) % sizeof(uint32_t) == 0 &&
-         (gemm.packed_b != nullptr || gemm.depth % (kUnitStep * unit_depth) == 0);
+         (gemm.packed_b != nullptr || gemm.blocks_b != nullptr || gemm.depth % (kUnitStep * unit_depth) == 0);
 }
 
 // Tiles of rows by runs of blocks; the tiles of a run are neighbours.
@@ -191,9 +192,10 @@ void finish(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t
   finish_tile(gemm, row, rows, column, columns, bias, sums, stride);
 }
 
-void finish_panel(const Gemm& gemm, const Task& task, const TaskSpace& space, int64_t block) {
+void finish_panel(const Gemm& gemm, const Task& task, const TaskSpace& space, int64_t block,
+                  int64_t blocks = kPanelBlocks) {
   const int64_t column = (task.first + block) * kBlockColumns;
-  const int64_t width = std::min(kPanelBlocks, task.count - block) * kBlockColumns;
+  const int64_t width = std::min(blocks, task.count - block) * kBlockColumns;
   finish(gemm, task.row, task.rows, column, std::min(width, gemm.columns - column), sums_of(space, block), width);
 }
 
@@ -224,7 +226,34 @@ void multiply_chunk(const Gemm& gemm, const PackedBlocks& packed, const Task& ta
   }
 }
 
+// A block of columns by a row, or chunk by chunk unpacked to floats.
+void multiply_file_block(const Gemm& gemm, const Task& task, TaskSpace& space, int64_t block) {
+  if (task.in_place && task.rows == 1) {
+    return multiply_row(*gemm.blocks_b, task.first + block,
+                        static_cast<const float*>(gemm.a.data) + task.row * gemm.a.stride, sums_of(space, block));
+  }
+  TileProduct product;
+  product.rows = task.rows;
+  product.blocks = 1;
+  product.asked = true;
+  product.b = space.staging;
+  product.c = sums_of(space, block);
+  for (int64_t chunk = 0; chunk < gemm.chunks(); ++chunk) {
+    product.units = product.block_units = gemm.depth_of(chunk);
+    product.adds = chunk > 0;
+    set_tile(gemm, task, space, chunk, product);
+    unpack_block(*gemm.blocks_b, task.first + block, chunk * gemm.chunk_depth(), product.units,
+                 reinterpret_cast<float*>(space.staging));
+    multiply_tile(product);
+  }
+}
+
 void multiply_task(const Gemm& gemm, const PackedBlocks& packed, const Task& task, TaskSpace& space) {
+  for (int64_t block = 0; gemm.blocks_b != nullptr && gemm.depth > 0 && block < task.count; ++block) {
+    multiply_file_block(gemm, task, space, block);
+    finish_panel(gemm, task, space, block, 1);
+    if (block + 1 == task.count) return;
+  }
   for (int64_t chunk = 0; chunk < gemm.chunks(); ++chunk) multiply_chunk(gemm, packed, task, space, chunk);
   if (gemm.chunks() > 0) return;
   std::fill_n(space.sums, kTileRows * task.count * kBlockColumns, 0.0f);
@@ -254,7 +283,8 @@ void pack_b(const Gemm& gemm, uint32_t* to) { pack_blocks(gemm, {to, 0, gemm.blo
 
 void multiply(const Gemm& gemm) {
   if (gemm.rows == 0 || gemm.columns == 0) return;
-  if (gemm.packed_b != nullptr) return multiply_blocks(gemm, {gemm.packed_b, 0, gemm.blocks()});
+  if (gemm.packed_b != nullptr || gemm.blocks_b != nullptr)
+    return multiply_blocks(gemm, {gemm.packed_b, 0, gemm.blocks()});
   const int64_t group = std::min(gemm.blocks(), blocks_of_group(gemm));
   const auto memory = aligned_array<uint32_t>(gemm.units() * group * kBlockColumns);
   for (int64_t first = 0; first < gemm.blocks(); first += group) {

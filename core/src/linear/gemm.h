@@ -28,6 +28,8 @@ inline constexpr int64_t kTileUnits = kTileRows * kChunkUnits;  // of a tile of 
 
 enum class Unit { kFloat, kBf16Pair };
 
+struct BlockWeight;  // gemm_blocks.h
+
 // Lines are rows of A or columns of B. Neighbours in memory are the elements of one line, along the depth, or the
 // elements at one t of neighbouring lines.
 struct GemmOperand {
@@ -42,7 +44,9 @@ struct Gemm {
   bool amx = false;  // pairs are multiplied in AMX tiles
   int64_t rows = 0, columns = 0, depth = 0;
   GemmOperand a, b;
-  const uint32_t* packed_b = nullptr;  // all of B, or nullptr
+  const uint32_t* packed_b = nullptr;     // all of B, or nullptr
+  const BlockWeight* blocks_b = nullptr;  // the same in blocks of a file
+  int64_t chunk_units = kChunkUnits;
   rf_dtype c_dtype = RF_F32;
   void* c = nullptr;
   int64_t c_stride = 0;
@@ -51,7 +55,7 @@ struct Gemm {
   rf_gelu_form gate = {};  // as in rf/linear.h: C has half the columns
 
   int64_t depth_of_unit() const { return unit == Unit::kBf16Pair ? 2 : 1; }
-  int64_t chunk_depth() const { return kChunkUnits * depth_of_unit(); }
+  int64_t chunk_depth() const { return chunk_units * depth_of_unit(); }
   int64_t chunks() const { return (depth + chunk_depth() - 1) / chunk_depth(); }
   int64_t depth_of(int64_t chunk) const { return std::min(chunk_depth(), depth - chunk * chunk_depth()); }
   int64_t units_of(int64_t chunk) const {
@@ -59,7 +63,7 @@ struct Gemm {
     return (depth_of(chunk) + step - 1) / step * kUnitStep;
   }
   int64_t depth_units_of(int64_t chunk) const { return (depth_of(chunk) + depth_of_unit() - 1) / depth_of_unit(); }
-  int64_t units() const { return chunks() == 0 ? 0 : (chunks() - 1) * kChunkUnits + units_of(chunks() - 1); }
+  int64_t units() const { return chunks() == 0 ? 0 : (chunks() - 1) * chunk_units + units_of(chunks() - 1); }
   int64_t blocks() const { return (columns + kBlockColumns - 1) / kBlockColumns; }
 };
 

@@ -13,6 +13,7 @@
 #include "common/reference.h"
 #include "common/target.h"
 #include "linear/gemm.h"
+#include "linear/gemm_blocks.h"
 #include "linear/gemm_int8.h"
 #include "linear/gemm_kernel.h"
 
@@ -21,7 +22,9 @@ struct rf_linear_packed {
   rf::core::Unit unit = {};
   int64_t in = 0, out = 0;
   rf::core::AlignedArray<uint32_t> units;
-  std::unique_ptr<const rf::core::Int8Weight> int8;  // where it is set, dtype, unit and units are not
+  // Where one of them is set, the others are not.
+  std::unique_ptr<const rf::core::Int8Weight> int8{};
+  std::unique_ptr<const rf::core::BlockWeight> blocks{};
 };
 
 namespace rf::core {
@@ -149,12 +152,19 @@ void check_packed(const rf_linear_args& args) {
           "packed must be used with the instruction set that it was packed for, got a weight packed for another");
 }
 
-void forward_int8(const rf_linear_args& args, const Int8Weight& weight) {
-  require(args.dtype != RF_F64, kWhere, "dtype must be RF_F32, RF_BF16 or RF_F16 for a weight packed as int8, got ",
+// Of packed bytes and blocks, which serve several types of x.
+template <class Weight>
+void check_any_packed(const rf_linear_args& args, const Weight& weight) {
+  require(args.dtype != RF_F64, kWhere,
+          "dtype must be RF_F32, RF_BF16 or RF_F16 for a weight packed as int8 or blocks, got ",
           static_cast<int>(args.dtype));
   require(weight.in == args.in && weight.out == args.out, kWhere,
           "packed must be of the in and out of the call = ", args.in, ", ", args.out, ", got ", weight.in, ", ",
           weight.out);
+}
+
+void forward_int8(const rf_linear_args& args, const Int8Weight& weight) {
+  check_any_packed(args, weight);
   use_reference() ? ref::linear_int8(args, weight) : multiply_int8(args, weight);
 }
 
@@ -162,12 +172,22 @@ void forward(const rf_linear_args& args) {
   check_linear(args);
   check_forward(args);
   if (args.packed != nullptr && args.packed->int8 != nullptr) return forward_int8(args, *args.packed->int8);
-  if (args.packed != nullptr) check_packed(args);
+  const BlockWeight* blocks = args.packed == nullptr ? nullptr : args.packed->blocks.get();
+  if (blocks != nullptr) {
+    check_any_packed(args, *blocks);
+    if (use_reference()) return ref::linear_blocks(args, *blocks);
+  } else if (args.packed != nullptr) {
+    check_packed(args);
+  }
   if (is_reference(args.dtype)) return ref::linear(args);
   Gemm gemm = product_of(args, args.rows, args.out, args.in);
   gemm.a = {args.dtype, args.x, args.x_stride, Contiguous::kDepth};
   gemm.b = {weight_type(args), args.weight, args.weight_stride, Contiguous::kDepth};
-  if (args.packed != nullptr) {
+  if (blocks != nullptr) {
+    gemm.blocks_b = blocks;
+    gemm.chunk_units = kMaxSpanDepth;
+    gemm.unit = Unit::kFloat;
+  } else if (args.packed != nullptr) {
     gemm.packed_b = args.packed->units.get();
     gemm.unit = args.packed->unit;
   }
@@ -220,7 +240,7 @@ std::unique_ptr<rf_linear_packed> pack(rf_dtype dtype, int64_t in, int64_t out, 
   check_array(dtype, weight, out, in, stride, "weight");
   if (is_reference(dtype)) throw NotImplemented("[linear] packing needs kernels, got RF_F64 or the reference");
   const Gemm gemm = weight_product(dtype, in, out, weight, stride);
-  auto packed = std::unique_ptr<rf_linear_packed>(new rf_linear_packed{dtype, gemm.unit, in, out, {}, {}});
+  auto packed = std::unique_ptr<rf_linear_packed>(new rf_linear_packed{dtype, gemm.unit, in, out, {}});
   packed->units = huge_array<uint32_t>(packed_units(gemm));
   pack_b(gemm, packed->units.get());
   return packed;
@@ -241,6 +261,20 @@ std::unique_ptr<rf_linear_packed> pack_int8_weight(int64_t in, int64_t out, cons
   if (input_scales != nullptr) check_input_scales(input_scales, in);
   auto packed = std::make_unique<rf_linear_packed>();
   packed->int8 = std::make_unique<const Int8Weight>(pack_int8(in, out, weight, stride, input_scales));
+  return packed;
+}
+
+std::unique_ptr<rf_linear_packed> pack_block_weight(rf_block_type type, int64_t in, int64_t out,
+                                                    const void* const* rows) {
+  check_shape(RF_F32, 0, in, out);
+  const BlockForm* form = find_block_form(type);
+  require(form != nullptr, kWhere, "type must be one of rf_block_type, got ", static_cast<int>(type));
+  require(in % form->elements == 0, kWhere, "in must be a multiple of ", form->elements, " for ", form->name, ", got ",
+          in);
+  check_pointer(kWhere, rows, in * out, alignof(void*), "rows");
+  for (int64_t j = 0; in > 0 && j < out; ++j) require(rows[j] != nullptr, kWhere, "rows must not be NULL, got row ", j);
+  auto packed = std::make_unique<rf_linear_packed>();
+  packed->blocks = std::make_unique<const BlockWeight>(pack_blocks(*form, in, out, rows));
   return packed;
 }
 
@@ -270,6 +304,15 @@ extern "C" rf_status rf_linear_pack_int8(int64_t in, int64_t out, const float* w
     rf::core::require(packed != nullptr, "linear", "packed must not be NULL, got NULL");
     *packed = nullptr;
     *packed = rf::core::pack_int8_weight(in, out, weight, weight_stride, input_scales).release();
+  });
+}
+
+extern "C" rf_status rf_linear_pack_blocks(rf_block_type type, int64_t in, int64_t out, const void* const* rows,
+                                           rf_linear_packed** packed) {
+  return rf::core::guarded("linear", [&] {
+    rf::core::require(packed != nullptr, "linear", "packed must not be NULL, got NULL");
+    *packed = nullptr;
+    *packed = rf::core::pack_block_weight(type, in, out, rows).release();
   });
 }
 

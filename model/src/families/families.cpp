@@ -5,6 +5,7 @@
 
 namespace rf {
 
+ModelFamily bert_of_gguf();
 ModelFamily eurobert();
 ModelFamily gpt_neox();
 ModelFamily cohere();
@@ -108,6 +109,7 @@ std::span<const ModelFamily> model_families() {
                                                qwen3_moe(),
                                                gpt_oss(),
                                                nomic_bert(),
+                                               bert_of_gguf(),
                                                modernbert(),
                                                gte(),
                                                gte_of_authors(),

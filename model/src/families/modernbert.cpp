@@ -9,15 +9,15 @@ namespace rf {
 namespace {
 
 constexpr ModuleName kModernModules[] = {
-    {"embeddings.word_embeddings", "embeddings.tok_embeddings", ""},
-    {"embeddings.LayerNorm", "embeddings.norm", ""},
-    {"encoder.layer.{}.attention.output.LayerNorm", "layers.{}.attn_norm", ""},
-    {"encoder.layer.{}.attention.self.query_key_value", "layers.{}.attn.Wqkv", ""},
-    {"encoder.layer.{}.attention.output.dense", "layers.{}.attn.Wo", ""},
-    {"encoder.layer.{}.output.LayerNorm", "layers.{}.mlp_norm", ""},
-    {"encoder.layer.{}.intermediate.gate_up", "layers.{}.mlp.Wi", ""},
-    {"encoder.layer.{}.output.dense", "layers.{}.mlp.Wo", ""},
-    {"encoder.final_norm", "final_norm", ""},
+    {"embeddings.word_embeddings", "embeddings.tok_embeddings", "token_embd"},
+    {"embeddings.LayerNorm", "embeddings.norm", "token_embd_norm"},
+    {"encoder.layer.{}.attention.output.LayerNorm", "layers.{}.attn_norm", "blk.{}.attn_norm"},
+    {"encoder.layer.{}.attention.self.query_key_value", "layers.{}.attn.Wqkv", "blk.{}.attn_qkv"},
+    {"encoder.layer.{}.attention.output.dense", "layers.{}.attn.Wo", "blk.{}.attn_output"},
+    {"encoder.layer.{}.output.LayerNorm", "layers.{}.mlp_norm", "blk.{}.ffn_norm"},
+    {"encoder.layer.{}.intermediate.gate_up", "layers.{}.mlp.Wi", "blk.{}.ffn_up"},
+    {"encoder.layer.{}.output.dense", "layers.{}.mlp.Wo", "blk.{}.ffn_down"},
+    {"encoder.final_norm", "final_norm", "output_norm"},
     {"cls.predictions.transform.dense", "head.dense", ""},
     {"cls.predictions.transform.LayerNorm", "head.norm", ""},
     {"cls.predictions.decoder", "decoder", ""},
@@ -60,6 +60,7 @@ void read_modern(const Keys& keys, ModelConfig& config) {
 
 ModelFamily modernbert() {
   return {.model_type = "modernbert",
+          .gguf = "modern-bert",
           .classes = "ModernBert",
           .prefix = "model.",
           .modules = kModernModules,

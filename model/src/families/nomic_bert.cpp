@@ -70,6 +70,7 @@ void read_experts(const Keys& keys, ModelConfig& config) {
 
 ModelFamily nomic_bert() {
   return {.model_type = "nomic_bert",
+          .gguf = "nomic-bert",
           .classes = "NomicBert",
           .prefix = "nomic_bert.",
           .old_prefix = "bert.",
@@ -110,6 +111,7 @@ ModelFamily nomic_bert_moe() {
              kNomicModules);
   ModelFamily family = nomic_bert();
   family.model_type = "nomic_bert_moe";
+  family.gguf = "";
   family.variant_of = "nomic_bert";
   family.is_variant = [](const nlohmann::json& object) {
     const nlohmann::json* const activation = given(object, "activation_function");

@@ -53,7 +53,6 @@ class GgufReport {
     report_.version = file_.version();
     report_.tensors = std::ssize(file_.tensors());
     report_.model_type = keys_.text("general.architecture");
-    if (report_.model_type.empty()) file_.check_whole();  // only the first part contains it
     if (report_.model_type.empty()) fail(report_.path, "general.architecture must be given, got none");
     if (is_one_of(kUnrotatedArchitectures, report_.model_type)) {
       fail(report_.path, "the model must rotate queries and keys, got {}, which llama.cpp does not rotate",

@@ -168,6 +168,15 @@ std::vector<fs::path> gguf_files(const fs::path& directory) {
     if (entry.path().extension() == ".gguf") found.push_back(entry.path());
   }
   std::ranges::sort(found);
+  // The first part of a model opens the others.
+  std::erase_if(found, [all = found](const fs::path& file) {
+    constexpr std::string_view kFirst = "00001";
+    std::string first = file.string();
+    const size_t of = first.rfind("-of-");
+    if (of == std::string::npos || of < kFirst.size()) return false;
+    first.replace(of - kFirst.size(), kFirst.size(), kFirst);
+    return first != file && std::ranges::find(all, fs::path(first)) != all.end();
+  });
   return found;
 }
 

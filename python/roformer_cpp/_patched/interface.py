@@ -9,6 +9,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ..terms import Terms
 from .attend import MIN_QUERIES, attend, missing, say_once
+from .grafted import NAME as GRAFTED
 from .masks import MaskForm, form_of_numbers, has_plain_eager, make_mask, modeling_of, noted_form, supports_sdpa
 
 _CALL = ("module", "query", "key", "value", "attention_mask", "dropout", "scaling", "is_causal", "position_bias")
@@ -59,6 +60,8 @@ def attention_forward(
     q, k, v = (x.transpose(1, 2) if x.dim() == 4 else x for x in (query, key, value))
     form = _form(attention_mask, causal, q, k)
     eager = _eager_reason(module, kwargs)
+    if (layer := vars(module).get(GRAFTED)) is not None:
+        return layer.attend(module, q, k, v, form, scaling, dropout, eager).contiguous(), None
     reason = (
         eager
         or missing(q, k, v, dropout)

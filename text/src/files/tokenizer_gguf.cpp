@@ -1,13 +1,15 @@
 // The tokenizer of a GGUF file, whose tokens, merges and special tokens are arrays of its keys (spec R-TOK-12 for
 // vocabularies of SentencePiece).
 //
-//   tokenizer.ggml.model      gpt2: byte-level BPE; llama: SentencePiece's BPE; t5: Unigram; others are refused
+//   tokenizer.ggml.model      gpt2: byte-level BPE; llama: SentencePiece's BPE; t5: Unigram; bert: WordPiece; others
+//                             are refused
 //   tokenizer.ggml.pre        the expression that splits a text into words: llama.cpp names them after models
 //   tokenizer.ggml.tokens     by id, in the byte alphabet
 //   tokenizer.ggml.token_type by id: 1 normal, 3 control, 4 defined by a user, 5 unused
 //   tokenizer.ggml.merges     "left right", in order of rank
 //   tokenizer.ggml.scores     by id, of SentencePiece's models; add_space_prefix and precompiled_charsmap are of their
 //                             normalizer
+//   tokenizer.ggml.normalizer.lowercase, .strip_accents  of WordPiece; absent: true, and as lowercase
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -37,6 +39,7 @@ struct KnownPre {
   bool use_regex = false;                          // then GPT-2's expression
   bool ignore_merges = false, nfc = false;
   bool adds_bos = false;  // without tokenizer.ggml.add_bos_token
+  bool adds_eos = false;  // the same of add_eos_token
 };
 constexpr std::string_view kDigits = "Digits";
 const std::vector<KnownPre>& known_pres() {
@@ -46,19 +49,48 @@ const std::vector<KnownPre>& known_pres() {
   static const std::vector<std::string_view> letters = {"[\r\n]",  kDeepSeekLetters,    kDeepSeekPunctuation,
                                                         R"(\s+$)", kDeepSeekOtherWords, kDigits};
   static const std::vector<KnownPre> kPres = {
-      {.names = {"gpt-2", "olmo"}, .use_regex = true},
-      {.names = {"smollm", "starcoder"}, .expressions = {kDigits}, .use_regex = true},
-      {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"},
+      {.names = {"gpt-2", "olmo", "phi-2", "gigachat", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "a.x-4.0",
+                 "mellum", "exaone4", "jais", "trillion", "granite-docling"},
+       .use_regex = true},
+      {.names = {"mpt", "modern-bert"}, .use_regex = true, .nfc = true},
+      {.names = {"roberta-bpe", "jina-v1-en", "jina-v2-code"}, .use_regex = true, .adds_bos = true, .adds_eos = true},
+      {.names = {"smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"},
+       .expressions = {kDigits},
+       .use_regex = true},
+      {.names = {"command-r"}, .expressions = {kDigits}, .use_regex = true, .nfc = true},
+      {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+                 "jina-v5-nano"},
        .expressions = {kLlama3Expression},
        .ignore_merges = true,
        .adds_bos = true},
-      {.names = {"dbrx", "smaug-bpe"}, .expressions = {kLlama3Expression}},
-      {.names = {"qwen2", "deepseek-r1-qwen", "megrez"}, .expressions = {kQwen2Expression}, .nfc = true},
-      {.names = {"gpt-4o", "llama4"}, .expressions = {kO200kExpression}},
+      {.names = {"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"}, .expressions = {kLlama3Expression}},
+      {.names = {"jais-2"}, .expressions = {kJais2Expression}},
+      {.names = {"minicpm5"}, .expressions = {kDeepSeekDigits, kMiniCpm5Expression}, .ignore_merges = true},
+      {.names = {"qwen2", "deepseek-r1-qwen", "megrez", "kormo", "f2llmv2"},
+       .expressions = {kQwen2Expression},
+       .nfc = true},
+      {.names = {"qwen35"}, .expressions = {kQwen35Expression}, .nfc = true},
+      {.names = {"stablelm2", "hunyuan", "solar-open", "grok-2"}, .expressions = {kQwen2Expression}},
+      {.names = {"laguna"}, .expressions = {kLines, kQwen2Expression}},
+      {.names = {"seed-coder"}, .expressions = {kSeedCoderExpression}},
+      {.names = {"ufakzeka"}, .expressions = {kUfakzekaExpression}},
+      {.names = {"bailingmoe", "bailingmoe2", "llada-moe"}, .expressions = {kBailingExpression}},
+      {.names = {"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"}, .expressions = {kO200kExpression}},
+      {.names = {"granite-embed-multi-97m"}, .expressions = {kO200kExpression}, .ignore_merges = true},
+      {.names = {"youtu"}, .expressions = {kYoutuScripts, kYoutuExpression}, .ignore_merges = true},
       {.names = {"tekken"}, .expressions = {kTekkenExpression}, .ignore_merges = true, .adds_bos = true},
+      {.names = {"bloom", "poro-chat", "gpt3-finnish"}, .expressions = {kBloomExpression}},
+      {.names = {"viking"}, .expressions = {kBloomExpression, kDigits}},
+      {.names = {"falcon"}, .expressions = {kFalconPunctuation, kGpt2Expression, kThreeDigits}},
+      {.names = {"default"}, .expressions = {kDefaultPunctuation, kGpt2Expression, R"(\p{N}+)", kThreeDigits}},
+      {.names = {"chameleon"},
+       .expressions = {kChameleonSentinels, kChameleonImages, kChameleonSpaces, kDigits, kChameleonPunctuation},
+       .use_regex = true,
+       .adds_bos = true},
       {.names = {"deepseek-llm"}, .expressions = letters},
       {.names = {"deepseek-coder"}, .expressions = coder},
-      {.names = {"deepseek-v3"}, .expressions = deep_seek}};
+      {.names = {"spark2_5"}, .expressions = {kDeepSeekDigits, kDeepSeekHan, kSparkWords, kDigits}},
+      {.names = {"deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm"}, .expressions = deep_seek}};
   return kPres;
 }
 
@@ -67,21 +99,22 @@ class GgufTokenizer {
   explicit GgufTokenizer(const std::string& path) : path_(path), file_(path) {}
 
   TokenizerParts read() {
-    file_.check_whole();
     const std::string model = text("model");
     const bool is_pieces = model == "llama" || model == "t5";
-    if (model != "gpt2" && !is_pieces) {
-      fail(path_, "tokenizer.ggml.model must be gpt2, llama or t5, got {}", shown(model));
+    if (model != "gpt2" && model != "bert" && !is_pieces) {
+      fail(path_, "tokenizer.ggml.model must be bert, gpt2, llama or t5, got {}", shown(model));
     }
     tokens_ = file_.strings("tokenizer.ggml.tokens");
     if (tokens_.empty()) fail(path_, "tokenizer.ggml.tokens must have tokens, got none");
     types_ = token_types();
     if (is_pieces) return read_pieces(model == "t5");
+    if (model == "bert") return read_word_pieces();
     TokenizerOptions options;
     options.pipeline = Pipeline::kByteLevelBpe;
     options.decoding.join = DecodingOptions::Join::kBytes;
     const KnownPre& pre = known_pre();
     adds_bos_ = pre.adds_bos;
+    adds_eos_ = pre.adds_eos;
     options.byte_level = {.nfc = pre.nfc, .splits = {}, .use_regex = pre.use_regex, .ignore_merges = pre.ignore_merges};
     for (const std::string_view each : pre.expressions) {
       const bool digits = each == kDigits;
@@ -96,7 +129,8 @@ class GgufTokenizer {
                        SpecialNames names = kNoSpecialNames) const {
     for (const auto& [role, key] :
          {std::pair(SpecialRole::kBos, "bos_token_id"), std::pair(SpecialRole::kEos, "eos_token_id"),
-          std::pair(SpecialRole::kUnk, "unknown_token_id"), std::pair(SpecialRole::kPad, "padding_token_id")}) {
+          std::pair(SpecialRole::kUnk, "unknown_token_id"), std::pair(SpecialRole::kPad, "padding_token_id"),
+          std::pair(SpecialRole::kSep, "seperator_token_id"), std::pair(SpecialRole::kMask, "mask_token_id")}) {
       if (const auto id = token_id(key)) name_of(names, role) = tokens_[static_cast<size_t>(*id)];
     }
     std::vector<AddedToken> added = added_tokens();
@@ -107,11 +141,33 @@ class GgufTokenizer {
             .merges = std::move(merges),
             .sequence_template = std::move(frame)};
   }
+  // The file's tokens begin words with "▁", and have no "##" inside of them.
+  TokenizerParts read_word_pieces() {
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      std::string& token = tokens_[id];
+      const bool is_special = types_[id] == kControlToken || (token.starts_with("[") && token.ends_with("]"));
+      if (is_special && !token.starts_with(kSpaceMarker)) continue;
+      token = token.starts_with(kSpaceMarker) ? token.substr(kSpaceMarker.size()) : "##" + token;
+    }
+    TokenizerOptions options;
+    options.letter_case = flag("normalizer.lowercase", true) ? Case::kLower : Case::kKeep;
+    if (find("normalizer.strip_accents") != nullptr) options.strip_accents = flag("normalizer.strip_accents", true);
+    TokenizerParts out = parts(std::move(options), {}, SpecialNames());
+    const auto id_of = [&](const char* key, const std::string& token) {
+      const auto id = token_id(key);
+      return id ? *id : out.vocabulary.find(token);
+    };
+    const int32_t cls = id_of("bos_token_id", "[CLS]"), sep = id_of("seperator_token_id", "[SEP]");
+    if (cls < 0 || sep < 0)
+      fail(path_, "tokenizer.ggml.{} must be given, got none", cls < 0 ? "bos_token_id" : "seperator_token_id");
+    out.sequence_template = bert_template(cls, sep);
+    return out;
+  }
   // A vocabulary of SentencePiece, as transformers' class for it.
   TokenizerParts read_pieces(bool is_unigram) {
     const json architecture = file_.metadata().value("general.architecture", json());
     const std::string family = architecture.is_string() ? architecture.get<std::string>() : std::string();
-    const bool is_gemma = family.starts_with("gemma");
+    const bool is_gemma = family.starts_with("gemma"), is_t5 = is_unigram && family.starts_with("t5");
     const std::vector<float> scores = file_.reals("tokenizer.ggml.scores");
     if (scores.size() != tokens_.size()) {
       fail(path_, "tokenizer.ggml.scores must be one for each of the {} tokens, got {}", tokens_.size(), scores.size());
@@ -120,7 +176,7 @@ class GgufTokenizer {
     SentencePieces pieces;
     for (size_t id = 0; id < tokens_.size(); ++id) {
       std::string& token = tokens_[id];
-      if (is_unigram && extra_id > 0 && token.starts_with("[PAD") && token.ends_with("]")) {
+      if (is_t5 && extra_id > 0 && token.starts_with("[PAD") && token.ends_with("]")) {
         token = fmt::format("<extra_id_{}>", --extra_id);
       } else if (is_gemma && token.find_first_not_of(' ') == std::string::npos) {
         std::string markers;
@@ -138,9 +194,10 @@ class GgufTokenizer {
     }
     adds_bos_ = !is_unigram;
     adds_eos_ = is_unigram;
-    const SentencePieceClass& known = *find_sentencepiece_class(is_unigram ? "T5Tokenizer"
-                                                                : is_gemma ? "GemmaTokenizer"
-                                                                           : "LlamaTokenizer");
+    const SentencePieceClass& known = *find_sentencepiece_class(is_t5        ? "T5Tokenizer"
+                                                                : is_unigram ? "XLMRobertaTokenizer"
+                                                                : is_gemma   ? "GemmaTokenizer"
+                                                                             : "LlamaTokenizer");
     // Gemma's scores do not follow the order of its merges.
     TokenizerJson read = tokenizer_of_pieces(std::move(pieces), is_gemma ? MergeOrder::kByPlace : MergeOrder::kByScore,
                                              known, config, std::move(unigram));

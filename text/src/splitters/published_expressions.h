@@ -13,6 +13,24 @@ inline constexpr std::string_view kLlama3Expression =
 inline constexpr std::string_view kQwen2Expression =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kQwen35Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Without contractions.
+inline constexpr std::string_view kUfakzekaExpression =
+    R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kSeedCoderExpression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kBailingExpression =
+    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kMiniCpm5Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kJais2Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
+    R"(|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S))"
+    R"(|\s{1,2}(?!\S)|\s{1})";
 inline constexpr std::string_view kO200kExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
@@ -26,6 +44,31 @@ inline constexpr std::string_view kDeepSeekDigits = R"(\p{N}{1,3})", kDeepSeekHa
 inline constexpr std::string_view kDeepSeekWords =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
     R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Spark's, whose line ends are words of their own.
+inline constexpr std::string_view kSparkWords =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+    R"(| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+)";
+// BLOOM's: everything between white space and certain punctuation.
+inline constexpr std::string_view kBloomExpression = " ?[^(\\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+";
+// Falcon's three steps, of which the second is GPT-2's.
+inline constexpr std::string_view kFalconPunctuation = R"([\p{P}$+<=>^~|`]+)", kThreeDigits = "[0-9][0-9][0-9]";
+// llama.cpp's own, for files that name no model.
+inline constexpr std::string_view kDefaultPunctuation = R"([\p{P}$+<=>^~|]+)";
+// Youtu's first step: Hangul, punctuation, Bopomofo, Han and kana.
+inline constexpr std::string_view kYoutuScripts =
+    "[\uAC00-\uD7A3\u3131-\u318E]+|[\uFF01\u2026\u201C\u201D\u2018\u2019\u2014\uFF1A\uFF1B\uFF0C\u3001-\u303F\uFE30-"
+    "\uFE4F]+"
+    "|[\u3105-\u312F]+|[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+";
+inline constexpr std::string_view kYoutuExpression =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Chameleon's steps before digits and GPT-2's.
+inline constexpr std::string_view kChameleonSentinels = "<sentinel:[0-9]+>", kChameleonImages = "IMGIMG[A-I]{1,4}Z",
+                                  kChameleonSpaces = "[\t\n]|    |  ",
+                                  kChameleonPunctuation = R"([\p{P}!-/:-@\[-`{-~])";
+// Each line, and line ends.
+inline constexpr std::string_view kLines = R"([^\n]+|[\n]+)";
 // DeepSeek LLM's and V2's: cased letters of older scripts, and punctuation.
 inline constexpr std::string_view kDeepSeekLetters =
     "\\s?["

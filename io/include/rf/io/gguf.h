@@ -4,13 +4,11 @@
 //   u64 [rank] shape, u32 type, u64 offset | padding to general.alignment | data
 //
 // Everything is little-endian, a string is a u64 length and its bytes. The file is mapped; lengths and counts are
-// checked against the rest of the file before use. Data are read on demand: of types F32, F16, BF16, and the blocks of
-// 32 elements Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 (src/gguf.cpp has their formulas).
+// checked against the rest of the file before use. Data are read on demand, of the types in gguf_blocks.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -20,29 +18,31 @@
 
 namespace rf::io {
 
-class MappedFile;
-
 struct GgufTensor {
   std::string name;
   std::vector<uint64_t> shape;  // the fastest dimension first
   uint32_t type = 0;            // of ggml; 0 is F32
   uint64_t offset = 0;          // in bytes, from the start of the data
+  uint32_t part = 0;            // of the model, whose file has it
 };
 
 class GgufFile {
  public:
+  // Opens the other parts too if the file is the first of several (llama.cpp's gguf-split: NAME-00001-of-00003.gguf).
   // Throws Error with the path, the rule and the offending value: another version, a big-endian file, a length that
-  // leaves the file, a key or a tensor's name that occurs twice, tensors that overlap, arrays in arrays deeper than 4.
+  // leaves the file, a key or a tensor's name that occurs twice, tensors that overlap, arrays in arrays deeper than 4,
+  // a part that is not the first or does not belong to it.
   explicit GgufFile(const std::string& path);
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
 
   const std::string& path() const { return path_; }
-  uint32_t version() const { return version_; }
+  std::vector<std::string> paths() const;  // of all parts
+  uint32_t version() const;
   // An object: numbers, booleans, strings, and arrays of at most 4096 numbers; other arrays become {"count": n}. Bytes
   // of strings that are not UTF-8 are escaped.
-  const nlohmann::json& metadata() const { return *metadata_; }
+  const nlohmann::json& metadata() const;  // of the first part
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find(const std::string& name) const;  // nullptr when absent
   // The array of strings, integers, reals or bytes of a key; empty if the key is absent. Throws Error for another
@@ -57,25 +57,23 @@ class GgufFile {
   void check(const GgufTensor& tensor) const;
   // Elements begin .. begin + count - 1 of a checked tensor; both must be multiples of its row.
   void read(const GgufTensor& tensor, uint64_t begin, uint64_t count, float* to) const;
-  // Throws Error if the file is one of several parts of a model (llama.cpp's gguf-split).
-  void check_whole() const;
   // All elements of a tensor, with its check.
   std::vector<float> numbers(const GgufTensor& tensor) const;
   // The tensor's bytes; their pages can be released.
   std::span<const std::byte> bytes(const GgufTensor& tensor) const;
 
  private:
-  void check_overlaps() const;
+  struct Part;
+  void open_parts();
+  void add_part(const Part& part, uint64_t number);
+  static void check_overlaps(const Part& part);
+  const std::string& path_of(const GgufTensor& tensor) const;
   template <typename Visit>
   void visit_array(const std::string& key, const char* elements, const Visit& visit) const;
 
   std::string path_;
-  std::unique_ptr<MappedFile> file_;
-  std::unique_ptr<nlohmann::json> metadata_;
-  std::map<std::string, size_t> arrays_;  // where their values begin
-  std::vector<GgufTensor> tensors_;
-  uint32_t version_ = 0;
-  size_t data_ = 0;  // where the data begin
+  std::vector<std::unique_ptr<Part>> parts_;
+  std::vector<GgufTensor> tensors_;  // of all parts
 };
 
 // Whether llama.cpp treats a token with this text as an end of text, regardless of the file's keys and types.

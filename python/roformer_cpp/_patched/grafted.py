@@ -1,0 +1,149 @@
+"""Attention of a grafted layer: its queries and keys come without rotation, and an encoding gives the terms."""
+
+import inspect
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from .attend import attend, missing
+from .masks import MaskForm, modeling_of
+
+if TYPE_CHECKING:
+    from ..encoding import Encoding
+    from ..terms import Terms
+
+NAME = "_grafted"  # the attribute of a module of attention with its GraftedLayer
+
+
+def attention_modules(model: nn.Module) -> list[nn.Module]:
+    """The modules of a model that call transformers' attention interface, in the order of the layers."""
+    return [
+        module
+        for module in model.modules()
+        if modeling_of(type(module)) is not None
+        and "ALL_ATTENTION_FUNCTIONS" in inspect.unwrap(type(module).forward).__code__.co_names
+    ]
+
+
+class Grafted(nn.ModuleList):
+    """The encodings of a grafted model, and the positions of the tokens in its forward pass."""
+
+    positions: Tensor | None = None
+    made: tuple | None = None  # terms that layers of a forward pass share
+
+    def replace_rotation(self, module: nn.Module, args: tuple, kwargs: dict, output: tuple) -> tuple[Tensor, Tensor]:
+        """A hook of a module of rotary embeddings: no rotation, and it notes the positions."""
+        self.note(kwargs["position_ids"] if "position_ids" in kwargs else args[1])
+        cos, sin = output
+        return torch.ones_like(cos), torch.zeros_like(sin)
+
+    def replace_table(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor:
+        """A hook of a table by position: what the encoding adds to the input instead."""
+        self.note(args[0])
+        own = [encoding.input(args[0], dtype=output.dtype) for encoding in self]
+        return sum((x.to(output.dtype) for x in own if x is not None), torch.zeros_like(output))
+
+    def note_positions(self, module: nn.Module, args: tuple) -> None:
+        self.note(args[0])
+
+    def note(self, positions: Tensor) -> None:
+        self.positions, self.made = positions, None
+
+
+class GraftedLayer:
+    """What a module of attention needs of its encoding."""
+
+    def __init__(self, grafted: Grafted, encoding: "Encoding", index: int):
+        self.grafted, self.encoding, self.index = grafted, encoding, index
+        self.hidden: Tensor | None = None
+        reads = encoding._script.reads()
+        self.reads_tokens = "tokens" in reads
+        self.is_shared = not reads and not list(encoding.parameters())
+
+    def before(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
+        """A hook: notes the input of the layer where the encoding reads it, and refuses caches of fixed size."""
+        if self.reads_tokens:
+            self.hidden = args[0] if args else kwargs["hidden_states"]
+        cache = kwargs.get("past_key_values", kwargs.get("layer_past"))
+        if getattr(cache, "is_compileable", False):
+            raise ValueError(
+                f"[graft] a cache must grow with the text, as DynamicCache does, got {type(cache).__name__}"
+            )
+
+    def attend(
+        self,
+        module: nn.Module,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        form: MaskForm | None,
+        scaling: float | None,
+        dropout: float,
+        eager: str | None,
+    ) -> Tensor:
+        """Attention of ``[B, T, H, D]``; transformers computes none of it. eager: what it alone can compute."""
+        lack = eager or missing(q, k, v, dropout) or (form is None and "a mask of another size")
+        if lack:
+            raise ValueError(f"[graft] attention must be one that roformer_cpp.attention computes, got {lack}")
+        if scaling is not None and scaling != q.shape[-1] ** -0.5:  # terms may have numbers with 1/sqrt(D)
+            q = q * (scaling * q.shape[-1] ** 0.5)
+        return attend(q, k, v, form, terms=self.terms(module, q, k, form), dropout=dropout)
+
+    def terms(self, module: nn.Module, q: Tensor, k: Tensor, form: MaskForm) -> "Terms":
+        grafted, keys = self.grafted, k.shape[1]
+        positions = grafted.positions
+        key = self.encoding, keys, q.dtype, form.attend is None
+        if self.is_shared and grafted.made is not None and grafted.made[0] == key:
+            return grafted.made[1]
+        if self.hidden is not None and self.hidden.shape[1] != keys:
+            raise ValueError(
+                f"[graft] {self.encoding.name} reads the input of layers, which caches do not hold, got {keys} keys "
+                f"and {self.hidden.shape[1]} tokens. Hint: use_cache=False"
+            )
+        sequences = None
+        if self.encoding._script.reads_sequences() and form.attend is not None:
+            is_open = form.attend if form.attend.dim() == 2 else form.attend.flatten(1, 2).any(1)
+            sequences = torch.where(is_open, 0, -1)
+        terms = self.encoding.terms(
+            positions,
+            self.key_positions(positions, keys),
+            layer=self.index,
+            sequences=sequences,
+            projections=projections(module),
+            hidden_states=self.hidden,
+            queries=q,
+            keys=k,
+            dtype=q.dtype,
+        )
+        self.hidden = None
+        if self.is_shared:
+            grafted.made = key, terms
+        return terms
+
+    @staticmethod
+    def key_positions(positions: Tensor, keys: int) -> Tensor:
+        """Those in the cache are before the first of the queries, one by one; padding on the left has 0."""
+        earlier = keys - positions.shape[1]
+        if earlier == 0:
+            return positions
+        before = positions[:, :1] - torch.arange(earlier, 0, -1, device=positions.device)
+        return torch.cat([before.clamp_min(0), positions], 1)
+
+
+def projections(module: nn.Module) -> tuple[Tensor, ...]:
+    """The weights ``(W_q, W_k, W_v)`` of a module of attention and, if it has them, its biases."""
+    for names in (("q_proj", "k_proj", "v_proj"), ("query", "key", "value")):
+        if hasattr(module, names[0]):
+            linear = [getattr(module, name) for name in names]
+            biases = [each.bias for each in linear]
+            return (*(each.weight for each in linear), *(biases if None not in biases else ()))
+    if hasattr(module, "Wqkv"):  # ModernBERT
+        fused, heads = module.Wqkv, None
+    else:  # GPT-NeoX: queries, keys and values of a head are next to each other
+        fused, heads = module.query_key_value, module.config.num_attention_heads
+
+    def parts(x: Tensor) -> tuple[Tensor, ...]:
+        return x.chunk(3) if heads is None else x.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(1, 2).unbind()
+
+    return parts(fused.weight) + (() if fused.bias is None else parts(fused.bias))

@@ -1,0 +1,300 @@
+"""Grafted encodings: the model's own rotation grafted back, transformers' scalings, and scores of ReRoPE, Self-Extend,
+dual chunk attention, YaRN and p-RoPE written again in NumPy float64.
+"""
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import roformer_cpp
+from tolerances import T1_ATOL, T1_RTOL
+
+transformers = pytest.importorskip("transformers")
+
+SIZES = {
+    "vocab_size": 100, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "max_position_embeddings": 48, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+GROUPED = {"num_key_value_heads": 2, "head_dim": 16}
+WINDOWS = {"sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"] * 2}
+DECODERS = {
+    "Llama": GROUPED,
+    "Mistral": GROUPED | {"sliding_window": 9},
+    "Qwen2": {"num_key_value_heads": 2},
+    "Qwen3": GROUPED,
+    "Gemma": GROUPED,
+    "Gemma3": GROUPED | WINDOWS | {"query_pre_attn_scalar": 20},
+    "GPTNeoX": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}},
+}
+ENCODERS = {"ModernBert": {"local_attention": 8, "cls_token_id": 1, "sep_token_id": 2}, "Bert": {}}
+IDS = torch.randint(3, 100, (2, 40), generator=torch.Generator().manual_seed(0))
+
+
+def make(family, **changes):
+    """A model whose parameters are moved by N(0, 0.1^2)."""
+    config = getattr(transformers, f"{family}TextConfig" if family == "Gemma3" else f"{family}Config")
+    head = "ForCausalLM" if family in DECODERS else "ForMaskedLM"
+    torch.manual_seed(0)
+    made = config(**SIZES | (DECODERS | ENCODERS)[family] | changes)
+    model = getattr(transformers, family + head)(made).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+    return model
+
+
+@torch.no_grad()
+def logits(model, ids=IDS, **options):
+    return model(ids, **options).logits
+
+
+def assert_t4(ours, theirs):
+    error = (ours - theirs).abs()
+    assert error.max() <= 2e-5 * theirs.abs().max() and error.mean() <= 2e-6 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("family", [*DECODERS, *ENCODERS])
+def test_its_own_encoding_grafted_back_gives_its_logits(family):
+    model = make(family)
+    mask = torch.ones(2, 40, dtype=torch.long)
+    mask[0, :7] = 0
+    given = {"attention_mask": mask}
+    if family in DECODERS:
+        given["position_ids"] = (mask.cumsum(1) - 1).clamp_min(0)
+    plain, padded = logits(model), logits(model, **given)
+    own = {"encoding": "none", "keep": True} if family == "Bert" else {}
+    with roformer_cpp.grafted(model, **own):
+        assert_t4(logits(model), plain)
+        assert_t4(logits(model, **given)[mask > 0], padded[mask > 0])
+    assert torch.equal(logits(model), plain)
+    assert not hasattr(model, "position_encoding") and model.config._attn_implementation == "sdpa"
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+
+
+SCALED = {
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 48},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 48},
+    "longrope": {"short_factor": [1.0] * 8, "long_factor": [1.0 + i for i in range(8)], "factor": 4.0,
+                 "original_max_position_embeddings": 48},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize("tokens", [40, 150])
+def test_scalings_are_those_of_transformers(name, tokens):
+    ids = torch.randint(3, 100, (2, tokens))
+    theirs = make("Llama", rope_parameters={"rope_type": name, "rope_theta": 1e4, **SCALED[name]})
+    ours = roformer_cpp.graft(make("Llama", rope_parameters={"rope_type": "default", "rope_theta": 1e4}), name,
+                              **SCALED[name])  # fmt: skip
+    assert_t4(logits(ours, ids), logits(theirs, ids))
+
+
+# ---- scores in float64, from the formulas of the papers
+
+WINDOW, GROUP, CHUNK, FACTOR = 8, 3, 12, 4.0
+THETA = 1e4 ** (-np.arange(8) / 8)
+
+
+def yarn_frequencies():
+    def pair(turns):
+        return 16 * math.log(48 / (turns * 2 * math.pi)) / (2 * math.log(1e4))
+
+    low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), 15)
+    ramp = np.clip((np.arange(8) - low) / max(high - low, 0.001), 0, 1)
+    return THETA * (1 - ramp) + THETA / FACTOR * ramp
+
+
+def dual_chunk(m, n):
+    apart, key = m // CHUNK - n // CHUNK, n % CHUNK
+    if apart == 0:
+        return m % CHUNK - key
+    return (min(CHUNK + m % CHUNK, CHUNK + WINDOW - 1) if apart == 1 else CHUNK + WINDOW - 1) - key
+
+
+def self_extend(m, n):
+    return m - n if m - n < WINDOW else m // GROUP + WINDOW - WINDOW // GROUP - n // GROUP
+
+
+def plain(m, n):
+    return m - n
+
+
+# By the graft: its keys, the distance of m and n, the frequencies, and the factor of scores.
+METHODS = {
+    "rerope": ({"window": WINDOW}, lambda m, n: min(m - n, WINDOW), THETA, 1),
+    "self-extend": ({"window": WINDOW, "group_size": GROUP}, self_extend, THETA, 1),
+    "dca": ({"window": WINDOW, "chunk_size": CHUNK}, dual_chunk, THETA, 1),
+    "yarn": ({"factor": FACTOR}, plain, yarn_frequencies(), (0.1 * math.log(FACTOR) + 1) ** 2),
+    "proportional": ({"partial_rotary_factor": 0.5}, plain, THETA * (np.arange(8) < 4), 1),
+    "log-n": ({}, plain, THETA, lambda m: max(1, math.log(m + 1) / math.log(48))),
+    "nope": ({}, plain, 0 * THETA, 1),
+}
+
+
+def numpy_attention(q, k, v, distance, theta, factor):
+    """Causal, of [T, H, 16] and [T, Hk, 16]; pair i is elements i and i + 8."""
+    tokens, heads, _ = q.shape
+    out = np.zeros_like(q)
+    for h in range(heads):
+        a, b = q[:, h, :8] + 1j * q[:, h, 8:], k[:, h // 2, :8] + 1j * k[:, h // 2, 8:]
+        for m in range(tokens):
+            angles = np.array([distance(m, n) for n in range(m + 1)])[:, None] * theta
+            scores = (a[m] * b[: m + 1].conj() * np.exp(1j * angles)).real.sum(1) / 4
+            scores *= factor(m) if callable(factor) else factor
+            weights = np.exp(scores - scores.max())
+            out[m, h] = weights @ v[: m + 1, h // 2] / weights.sum()
+    return out
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_layer_equals_the_formula(name):
+    keys, *rule = METHODS[name]
+    model = make("Llama", num_hidden_layers=1).double()
+    more = {} if name == "nope" else {"precision": "exact"}
+    roformer_cpp.graft(model, name, **keys, **more)
+    x = torch.randn(1, 60, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    layer = model.model.layers[0].self_attn
+    q, k, v = (f(x)[0].unflatten(-1, (-1, 16)).detach().numpy() for f in (layer.q_proj, layer.k_proj, layer.v_proj))
+    found = []
+    layer.o_proj.register_forward_pre_hook(lambda module, args: found.append(args[0]))
+    where = model.model.rotary_emb(x, torch.arange(60)[None])
+    with torch.no_grad():
+        layer(x, position_embeddings=where, attention_mask=None)
+    expected = numpy_attention(q, k, v, *rule).reshape(1, 60, 64)
+    np.testing.assert_allclose(found[0].numpy(), expected, atol=10 * T1_ATOL, rtol=10 * T1_RTOL)
+
+
+# ---- caches, layers, training, files
+
+
+@pytest.mark.parametrize("encoding", ["rope", "rerope", "self-extend", "dca", "yarn", "alibi", "t5", "cope"])
+def test_generate_with_a_cache(encoding):
+    keys = {"rerope": {"window": 8}, "self-extend": {"window": 8}, "dca": {"window": 8}, "yarn": {"factor": 2.0}}
+    for family in ("Llama", "Gemma3"):
+        model = roformer_cpp.graft(make(family), encoding, **keys.get(encoding, {}))
+        mask = torch.ones_like(IDS)
+        mask[0, :7] = 0
+        options = {"attention_mask": mask, "max_new_tokens": 24, "do_sample": False}
+        with_cache, without = (model.generate(IDS, use_cache=cached, **options) for cached in (True, False))
+        assert torch.equal(with_cache, without)
+
+
+def test_layers_without_an_encoding():
+    model = make("Llama")
+    rotated = logits(model)
+    roformer_cpp.graft(model, "nope", layers=[1, 3])
+    some = logits(model)
+    roformer_cpp.graft(model, "rope", layers=[1, 3])
+    assert_t4(logits(model), rotated)
+    assert (some - rotated).abs().max() > 1e-2
+    layer, own = [], make("Llama").model
+    for index in range(4):  # the same with transformers: no rotation is that of position 0
+
+        def at_start(module, args, kwargs, index=index):
+            cos, sin = kwargs["position_embeddings"]
+            kwargs["position_embeddings"] = (torch.ones_like(cos), 0 * sin) if index % 2 else (cos, sin)
+            return args, kwargs
+
+        own.layers[index].self_attn.register_forward_pre_hook(at_start, with_kwargs=True)
+        layer.append(index)
+    with torch.no_grad():
+        assert_t4(some, make("Llama").lm_head(own(IDS).last_hidden_state))
+
+
+def test_training_and_files(tmp_path):
+    model = roformer_cpp.graft(make("Llama"), "kerple-log")
+    names = [name for name in model.state_dict() if name.startswith("position_encoding.")]
+    assert names and model.position_encoding[0].name == "kerple-log"
+    model(IDS, labels=IDS).loss.backward()
+    assert all(parameter.grad.abs().max() > 0 for parameter in model.position_encoding.parameters())
+    with torch.no_grad():
+        for parameter in model.position_encoding.parameters():
+            parameter.mul_(1.5)
+    expected = logits(model)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(logits(other), expected)
+        assert (logits(roformer_cpp.ungraft(other)) - expected).abs().max() > 1e-3
+    assert torch.equal(logits(model), expected)
+    model.save_pretrained(tmp_path)
+    loaded = roformer_cpp.graft(transformers.LlamaForCausalLM.from_pretrained(tmp_path).eval(), "kerple-log")
+    weights = load_file(tmp_path / "model.safetensors")
+    loaded.load_state_dict({name: weights[name] for name in names}, strict=False)
+    assert torch.equal(logits(loaded), expected)
+
+
+@pytest.mark.parametrize("encoding", ["shaw", "transformer-xl", "deberta", "tupe-r", "fire", "fox", "path", "xpos"])
+@pytest.mark.parametrize("family", ["Llama", "GPTNeoX", "ModernBert", "Bert"])
+def test_encodings_to_train_on(encoding, family):
+    if encoding in ("fox", "path") and family in ENCODERS:
+        with pytest.raises(ValueError, match=f"{encoding} needs causal attention"):
+            roformer_cpp.graft(make(family), encoding)
+        return
+    model = roformer_cpp.graft(make(family), encoding)
+    cache = {"use_cache": False} if family in DECODERS else {}
+    model(IDS, labels=IDS, **cache).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.position_encoding.parameters())
+    if encoding in ("fox", "path"):
+        with pytest.raises(ValueError, match="reads the input of layers, which caches do not hold"):
+            model.generate(IDS, max_new_tokens=3, do_sample=False)
+
+
+def test_tables_by_position_of_bert():
+    model = roformer_cpp.graft(make("Bert"), "sinusoidal")
+    before = make("Bert")
+    with torch.no_grad():
+        before.bert.embeddings.position_embeddings.weight.copy_(
+            roformer_cpp.encoding("sinusoidal", hidden_size=64).input(torch.arange(48))[0]
+        )
+    assert_t4(logits(model), logits(before))
+
+
+def test_perplexity_by_position():
+    model = make("Llama")
+    tokens = torch.randint(3, 100, (130,))
+    found = roformer_cpp.perplexity_by_position(
+        model, tokens, grafts={"own": "rope", "rerope": {"encoding": "rerope", "window": 8}}, chunk=17
+    )
+    assert found["to"] == [48, 96, 130] and not hasattr(model, "position_encoding")
+    with torch.no_grad():
+        loss = torch.nn.functional.cross_entropy(model(tokens[None]).logits[0, :-1], tokens[1:], reduction="none")
+    for i, (begin, end) in enumerate([(0, 47), (47, 95), (95, 129)]):
+        expected = loss[begin:end].mean().exp().item()
+        assert found["model"][i] == pytest.approx(expected, rel=1e-4)
+        assert found["own"][i] == pytest.approx(expected, rel=1e-4)
+    assert found["rerope"][2] != pytest.approx(found["own"][2], rel=1e-3)
+    whole = roformer_cpp.perplexity_by_position(model, tokens, edges=[48], chunk=None)["model"]
+    assert whole == pytest.approx(found["model"][:1], rel=1e-4)
+
+
+def test_what_is_refused():
+    llama = make("Llama")
+    t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=9, d_model=8, d_kv=4, num_heads=2))
+    for model, arguments, rule in (
+        (t5, {}, "model must be of transformers and one of bert, .*, got t5"),
+        (torch.nn.Linear(2, 2), {}, "got Linear"),
+        (llama, {"layers": [4]}, "layers must be integers from 0 to 3, got 4"),
+        (llama, {"encoding": "learned"}, "encoding must act on attention alone, got learned, which changes the input"),
+        (llama, {"encoding": "floater"}, "got floater"),
+        (llama, {"encoding": roformer_cpp.encoding("alibi"), "window": 2}, "keys must come with the name of an enc"),
+        (llama, {"encoding": "rerop"}, "did you mean rerope"),
+        (llama, {"encoding": "yarn", "facto": 2}, "facto"),
+        (llama, {"keep": True, "encoding": "rope"}, "each term must be set by one encoding"),
+    ):
+        with pytest.raises(ValueError, match=rule):
+            logits(roformer_cpp.graft(model, **arguments))
+        if isinstance(model, transformers.LlamaForCausalLM):
+            roformer_cpp.ungraft(model)
+    with pytest.raises(TypeError, match=r"\[graft\] model must be a torch.nn.Module, got int"):
+        roformer_cpp.graft(3)
+    roformer_cpp.graft(llama)
+    with pytest.raises(ValueError, match="got attention whose weights are returned"):
+        llama(IDS, output_attentions=True)
+    with pytest.raises(ValueError, match="a cache must grow with the text, as DynamicCache does, got StaticCache"):
+        llama.generate(IDS, cache_implementation="static", max_new_tokens=2)
