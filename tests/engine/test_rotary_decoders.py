@@ -121,7 +121,7 @@ def test_blocks_of_4_bits(tmp_path):
     change_config(tmp_path, quantization_config={"quant_method": "mxfp4"})
     check_logits(oracle, CausalEngine(tmp_path))
     change_config(tmp_path, quantization_config={"quant_method": "fp8"})
-    with pytest.raises(EngineError, match="quantization_config must be absent or of mxfp4, got .*fp8"):
+    with pytest.raises(EngineError, match=r"quantization_config must be absent or of mxfp4, got .*fp8"):
         CausalEngine(tmp_path)
 
 

@@ -15,6 +15,7 @@ from cli_support import ROOT
 from engine_case import LENGTHS, make_sequences
 from engine_modules import save
 from onnx_case import padded, run
+from rotary_decoders import make_decoder
 
 
 def test_weights_in_a_second_file(tmp_path):
@@ -105,6 +106,28 @@ def test_models_that_have_no_graph(encoding, keys, message, tmp_path):
     with pytest.raises(ValueError, match=rf"^\[\w+\] .*{message}"):
         roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", length=33)
     assert not list(tmp_path.glob("*.onnx"))
+
+
+# Decoders with a mechanism that the engine computes and graphs do not.
+WITHOUT_GRAPH = {
+    "olmo2": "whole_query_key_norm",
+    "exaone4": "norms_of_results_alone",
+    "cohere": "shared_norm",
+    "granite": "residual_scale",
+    "gemma2": "score_cap",
+    "gpt2": "transposed_matrices",
+    "phi3": "joined_groups",
+    "smollm3": "layers_without_rotation",
+    "mixtral": "experts",
+}
+
+
+@pytest.mark.parametrize("family", WITHOUT_GRAPH)
+def test_decoders_that_have_no_graph(family, tmp_path):
+    make_decoder(family, tmp_path)
+    message = rf"^\[export_onnx\] the model must be without {WITHOUT_GRAPH[family]}, which has no graph"
+    with pytest.raises(ValueError, match=message):
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize(
