@@ -179,6 +179,14 @@ struct Form {
       kScales < BlockScales::kSteps ? 0 : kGroups * (kScales == BlockScales::kStepsMinimum ? 2 : 1) * kBlockColumns;
 };
 
+// Prefetches part `part` of kParts of some bytes.
+template <int64_t kBytes, int64_t kParts>
+HWY_INLINE void prefetch_part(const uint8_t* from, int64_t part) {
+  constexpr int64_t kLine = 64, kLines = kBytes / kLine, kAhead = 4096;  // measured
+  for (int64_t i = part * kLines / kParts; i < (part + 1) * kLines / kParts; ++i)
+    __builtin_prefetch(from + i * kLine + kAhead, 0, 2);
+}
+
 // Calls take(t, v, elements) for the elements of a span, vectors `vector` .. + kVectors - 1 of 64 columns, by t.
 template <class F, int kVectors, class Take>
 HWY_INLINE void visit_span(const uint8_t* span, const ValueTable& table, FloatVec minus_zero, int64_t vector,
@@ -188,9 +196,12 @@ HWY_INLINE void visit_span(const uint8_t* span, const ValueTable& table, FloatVe
   Affine top[kVectors];
   for (int v = 0; v < kVectors; ++v) top[v] = load_top<F::kScalesType>(span, column + v * kLanes, minus_zero);
   const uint8_t* step = span + F::kTopBytes;
-  for (int64_t s = 0; s < F::kSteps; ++s, step += F::kScaleBytes + F::CodesType::kBytes) {
+  constexpr int64_t kParts = kStepDepth / kGroupFields, kStepBytes = F::kScaleBytes + F::CodesType::kBytes;
+  if (vector == 0) prefetch_part<F::kTopBytes, 1>(span, 0);
+  for (int64_t s = 0; s < F::kSteps; ++s, step += kStepBytes) {
     Affine affine[kVectors];
-    with_each<kStepDepth / kGroupFields>([&](auto part) HWY_ATTR {
+    with_each<kParts>([&](auto part) HWY_ATTR {
+      if (vector == 0) prefetch_part<kStepBytes, kParts>(step, part());
       typename F::CodesType codes[kVectors];
       for (int v = 0; v < kVectors; ++v) {
         if constexpr (part() % kGroupParts == 0) {
@@ -229,15 +240,12 @@ void unpack_spans(const BlockWeight& weight, int64_t block, int64_t first, int64
 
 template <class F>
 void multiply_row_by(const BlockWeight& weight, int64_t block, const float* x, float* sums) {
-  constexpr int64_t kAhead = 4096;  // bytes
   const FloatTag d;
   const ValueTable table(*weight.form);
   const auto minus_zero = minus_zero_of(*weight.form);
-  const int64_t bytes = weight.form->span_bytes();
   std::fill_n(sums, kBlockColumns, 0.0F);
   for (int64_t i = 0; i < weight.spans(); ++i, x += F::kSteps * kStepDepth) {
     const uint8_t* span = weight.span(block, i);
-    for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(span + line + kAhead, 0, 2);
     for (int64_t vector = 0; vector < kBlockVectorCount; vector += kSums) {
       float* const of_vectors = sums + vector * kLanes;
       FloatVec sum[kSums];
