@@ -50,6 +50,7 @@ constexpr AnswerCase kAnswerCases[] = {
     {kLlama, "{\"name\": \"f\", \"parameters\": {\"a\": \"x; y\"}}", "||f{\"a\":\"x; y\"}"},
     {kLlama, "\n<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}",
      "||f{}|g{}"},
+    {kLlama, "{\"name\":\"f\",\"parameters\":{\"b\":[1,\"é\"],\"a\":null}}", "||f{\"b\":[1,\"é\"],\"a\":null}"},
     {kLlama, "{\"a\": 1} ", "|{\"a\": 1} "},
     {kLlama, "It is {\"name\": \"f\"}", "|It is {\"name\": \"f\"}"},
     {kMistral, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {\"a\": null}}]",
