@@ -27,8 +27,7 @@ class Engine:
     number of threads.
 
     Args:
-        model_dir: the directory, also one of sentence-transformers, or of a training run; or a GGUF file, which
-            generates.
+        model_dir: the directory, also one of sentence-transformers, or of a training run; or a GGUF file.
         precision: of weights and computation; ``"bf16"`` is ``"bfloat16"``, ``"fp32"`` ``"float32"``.
         token_budget: tokens per computation; results do not depend on it, memory does.
         threads: that compute. Default: as many as OpenMP uses (``OMP_NUM_THREADS``, else all processors).

@@ -64,7 +64,8 @@ typedef struct rf_engine_info {
   int32_t logits_of_tokens; /* 1: rf_engine_logits gives a row for each token, 0: for each sequence */
 } rf_engine_info;
 
-/* model_dir: a model directory, or a GGUF file of a rotary decoder. options: NULL for the defaults. */
+/* model_dir: a model directory, or a GGUF file (docs/generation.md, docs/embeddings.md). options: NULL for the
+ * defaults. */
 RF_API rf_status rf_engine_open(const char* model_dir, const rf_engine_options* options, rf_engine** engine);
 RF_API void rf_engine_close(rf_engine* engine); /* NULL is allowed */
 RF_API rf_status rf_engine_describe(const rf_engine* engine, rf_engine_info* info);

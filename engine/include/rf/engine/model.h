@@ -1,6 +1,6 @@
 // A trained encoder in production: token ids in, vectors and logits out. Opens model directories of RoFormer, BERT and
 // NEZHA, and rf_encoder with any position encoding (docs/engine.md); and rotary decoders, Hugging Face directories and
-// GGUF files of the layouts of Llama and GPT-NeoX (docs/generation.md). Does not use PyTorch.
+// GGUF files (docs/generation.md, docs/embeddings.md). Does not use PyTorch.
 //
 // A call takes any number of concatenated sequences of any lengths, without padding. They are computed in batches of at
 // most `token_budget` tokens (rf/engine/schedule.h), so memory grows with their number by their positions alone. The

@@ -259,7 +259,7 @@ class Tokenizer {
   // added_tokens.json, vocab.txt, vocab.json and merges.txt, SentencePiece's model (docs/tokenizers.md describes which
   // files are used). Throws Error, naming file and key, for settings that are not supported, and if no dictionary is
   // given and the dictionary that was found differs from the one recorded in the directory. A GGUF file stores its
-  // tokenizer in its keys: byte-level BPE, or a vocabulary of SentencePiece (tokenizer.ggml.*).
+  // tokenizer in its keys: byte-level BPE, WordPiece, or a vocabulary of SentencePiece (tokenizer.ggml.*).
   static Tokenizer load(const std::string& model_dir, const LoadOptions& options = {});
   // The same with tokens of the vocabulary as special ones: matched in the text before normalisation.
   Tokenizer with_special(const std::vector<std::string>& tokens) const;
