@@ -1,7 +1,7 @@
 // Decoders of other libraries: their configuration, from config.json of a Hugging Face directory or the keys of a GGUF
 // file; load_config() reads their encoders. model/src/families has a file for each family; rotary_report.h describes
-// the rotation, with every scaling. Other model types, and quantised weights of Hugging Face but the experts of gpt-oss,
-// are refused by name.
+// the rotation, with every scaling. Other model types, and quantised weights of Hugging Face but the experts of
+// gpt-oss, are refused by name.
 #pragma once
 
 #include <optional>
