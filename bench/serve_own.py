@@ -23,6 +23,7 @@ import numpy as np
 import serve_peers
 import tables
 
+TABLES = ["serve_own http", "serve_own wait"]
 TOKENS, CLIENTS, BULK = 128, 32, 100_000
 
 
@@ -56,7 +57,7 @@ def send_bulk(port, texts):
 
 
 def main():
-    parser = harness.options(__doc__, ["serve_own http", "serve_own wait"], rounds=3)
+    parser = harness.options(__doc__, TABLES, rounds=3)
     parser.add_argument("texts")
     parser.add_argument("--vocab", type=Path, required=True)
     parser.add_argument("--shape", choices=["minilm", "modernbert"], default="minilm")

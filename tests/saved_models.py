@@ -104,6 +104,9 @@ add(HEADS, "`MistralForCausalLM`", decoder("mistral"), "generate")
 add(HEADS, "`Qwen2ForCausalLM`", decoder("qwen2"), "generate")
 add(HEADS, "`Qwen3ForCausalLM`", decoder("qwen3"), "generate")
 add(HEADS, "`GPTNeoXForCausalLM`", decoder("gpt_neox"), "generate")
+add(HEADS, "`Gemma2ForCausalLM`", decoder("gemma2"), "generate")
+add(HEADS, "`Phi3ForCausalLM`", decoder("phi3"), "generate")
+add(HEADS, "`GraniteForCausalLM`", decoder("granite"), "generate")
 
 add(FORMS, "several files of weights with an index", form(makers.in_shards), "fill-mask")
 add(FORMS, "a decoder in several files", form(makers.in_shards, decoder("llama")), "generate")
@@ -208,9 +211,8 @@ GROUPED = {"num_key_value_heads": 2, "head_dim": 16}
 for name, model_type, changes in (
     ("SqueezeBertModel", "squeezebert", {"embedding_size": 32}),
     ("OlmoForCausalLM", "olmo", GROUPED),
-    ("GemmaForCausalLM", "gemma", GROUPED),
-    ("GPT2LMHeadModel", "gpt2", {"n_embd": 32, "n_head": 2, "n_layer": 2}),
-    ("Phi3ForCausalLM", "phi3", {"num_key_value_heads": 2, "pad_token_id": 0}),
+    ("OPTForCausalLM", "opt", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
+    ("BloomForCausalLM", "bloom", {}),
 ):
     command = "generate" if name.endswith(("LM", "LMHeadModel")) else "embed"
     refuse(f"`{name}`", makers.foreign(name, **changes), f'got "{model_type}"', command)

@@ -72,7 +72,7 @@ constexpr std::pair<const char*, const char*> kSchemas[] = {
     {"stream_options", R"({"type":"object","properties":{"include_usage":"Flag"}})"},
     {"tool_choice", R"({"enum":["auto","none"]})"},
     {"response_format",
-     R"({"type":"object","properties":{"type":{"enum":["text","json_object","json_schema"]},"json_schema":{"type":"object"}}})"},
+     R"({"type":"object","properties":{"type":{"enum":["text","json_object","json_schema"]},"json_schema":{"type":"object","properties":{"schema":"Object"},"required":["schema"]}}})"},
     {"ChatCompletion",
      R"(["id:string","object:string","created:integer","model:string",{"choices":{"type":"array","items":["index:integer","message:object"]}},"usage:object"])"},
     {"Model", R"(["id:string","object:string","created:integer","owned_by:string","kind:string"])"},

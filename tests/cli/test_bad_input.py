@@ -50,9 +50,8 @@ def test_a_message_that_nobody_can_read_ends_nothing(tmp_path):
 
 def test_a_model_that_is_a_file(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    rule = "[tokenizer] a tokenizer must be a directory with its files, got"
     message = refused("embed", "--text", "a", "--model", tmp_path / "file")
-    assert message == f"{rule} {tmp_path / 'file'}, which is not a directory\n"
+    assert message == f"[{tmp_path / 'file'}] a GGUF file must begin with GGUF, got 0 bytes\n"
 
 
 def test_missing_files(model):

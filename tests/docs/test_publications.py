@@ -14,7 +14,7 @@ NAMES = {info["name"] for info in roformer_cpp.encodings()}
 # What else the table has in code: keys and their values, terms, and where they come from.
 OTHER_WORDS = {
     "training_positions", "shifted", "randomized", "rope_type", "rope_theta", "log_n", "partial_rotary_factor",
-    "augmented", "longrope", "proportional", "hope", "clipped", "core", "shared", "scaling_factor",
+    "augmented", "longrope", "proportional", "hope", "clipped", "core", "shared", "scaling_factor", "rule",
 }  # fmt: skip
 
 

@@ -41,6 +41,7 @@ def map_case(context, case):
         body["inputs"] = texts + " [MASK]" if isinstance(texts, str) else [text + " [MASK]" for text in texts]
     if body.get("stream") and "prompt" in body:
         body["prompt"] = "a"
+    body.pop("response_format", None)  # word pieces follow no schema
     if "messages" in body:
         body["messages"] = [{"role": "user", "content": "a"}]
         body.pop("chat_template_kwargs", None)  # may replace the messages
