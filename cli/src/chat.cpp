@@ -139,8 +139,9 @@ class Chat {
       say("/quit ends the program");
       return true;
     }
+    if (line && line->ends_with('\r')) line->pop_back();
+    if (line && line->starts_with('/')) line->erase(line->find_last_not_of(" \t") + 1);
     if (!line || *line == "/quit") return false;
-    if (line->ends_with('\r')) line->pop_back();
     try {
       obey(*line);
     } catch (const BrokenPipe&) {
@@ -159,9 +160,9 @@ class Chat {
     if (line == "/help") return say(kChatHelp);
     if (line.starts_with('/')) {
       fail<ArgumentError>(kChatWhere,
-                          "a line with / in front must be /help, /quit, /reset or /system, got {} (a space "
+                          "a line with / in front must be /help, /quit, /reset or /system TEXT, got {} (a space "
                           "before / says it to the model)",
-                          io::printable(command));
+                          io::printable(line));
     }
     if (line.find_first_not_of(" \t") == std::string::npos) return;
     if (!is_utf8(line)) fail<ArgumentError>(kChatWhere, "a message must be UTF-8, got {}", io::printable(line));
@@ -195,9 +196,10 @@ class Chat {
     } catch (const Interrupted&) {
     }
     emit_lines("\n");
+    if (tokens == 0) first = io::steady_ns();
     if (isatty(STDERR_FILENO) != 0) say(speed_of(stream, {start, first, io::steady_ns()}, tokens));
-    if (tokens == 0) {
-      messages_.erase(messages_.size() - 1);  // interrupted before the answer
+    if (tokens == 0 && was_interrupted != 0) {
+      messages_.erase(messages_.size() - 1);
     } else {
       messages_.push_back({{"role", "assistant"}, {"content", text}});
     }

@@ -151,9 +151,16 @@ def ungraft(model: Model) -> Model:
 
 @contextmanager
 def grafted(model: Model, encoding: str | Encoding = "rope", **keys: Any) -> Iterator[Model]:
-    """`graft` for the body of a ``with`` statement, and `ungraft` at its end."""
+    """`graft` for the body of a ``with`` statement, and `ungraft` at its end.
+
+    Raises:
+        ValueError: also for a model that is grafted already, whose graft the end would undo.
+    """
+    if isinstance(getattr(model, "position_encoding", None), _imported("grafted").Grafted):
+        raise ValueError("[graft] model must not be grafted yet, got one that is. Hint: ungraft(model)")
+    graft(model, encoding, **keys)
     try:
-        yield graft(model, encoding, **keys)
+        yield model
     finally:
         ungraft(model)
 

@@ -16,6 +16,7 @@ from . import _checks
 from ._attention_page import PAGE
 from .attention import _observers, weights
 from .graft import _FAMILIES, grafted
+from .model import Model
 from .terms import Terms
 
 
@@ -78,7 +79,7 @@ def inspect(model: nn.Module, text: str | Sequence[int] | Tensor, tokenizer: Any
     model.eval()
     try:
         with torch.no_grad(), _observed(layers):
-            if kind in _FAMILIES and not hasattr(model, "position_encoding"):
+            if kind in _FAMILIES and not isinstance(model, Model) and not hasattr(model, "position_encoding"):
                 own: dict[str, Any] = {"encoding": "none", "keep": True} if kind == "bert" else {"encoding": "rope"}
                 with grafted(model, **own):
                     model(ids)

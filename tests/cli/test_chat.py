@@ -66,11 +66,12 @@ def test_piped(case, precision):
 
 def test_commands(case):
     oracle, tokenizer, folder = case
-    lines = ["a", "/reset", "a", "/system quick", "a", "/system", "a", "", "/quit", "a"]
+    lines = ["a", "/reset ", "a", "/system quick", "a", "/system", "a", "", "/quit", "a"]
     done = run("chat", "--model", folder, "--max-new-tokens", COUNT, stdin="\r\n".join(lines))
     ((alone, _),) = conversation(oracle, tokenizer, ["a"])
     ((after, _),) = conversation(oracle, tokenizer, ["a"], "quick")
     assert done.stdout == "".join(text + "\n" for text in (alone, alone, after, alone))
+    assert done.returncode == 0 and done.stderr == ""
     assert "a line with / in front must be /help" in run("chat", "--model", folder, stdin="/x\x1b y").stderr
     assert (
         "a message must be UTF-8"

@@ -155,6 +155,23 @@ def test_generate_with_a_cache(encoding):
         assert torch.equal(with_cache, without)
 
 
+@pytest.mark.parametrize("encoding", ["rope", "alibi", "rerope"])
+def test_a_cache_with_padding_on_the_right(encoding):
+    """The next token of each row follows its own last one, not the padding."""
+    model = roformer_cpp.graft(make("Llama"), encoding)
+    lengths, rows = (5, 12), IDS[:, :13]
+    mask = torch.tensor([[1] * length + [0] * (12 - length) for length in lengths])
+    positions = torch.arange(12).expand(2, -1)
+    with torch.no_grad():
+        cache = model(rows[:, :12], attention_mask=mask, position_ids=positions).past_key_values
+        mask = torch.cat([mask, mask.new_ones(2, 1)], 1)
+        call = {"attention_mask": mask, "position_ids": torch.tensor(lengths)[:, None], "past_key_values": cache}
+        found = model(rows[:, 12:], **call).logits[:, -1]
+        for row, length in enumerate(lengths):
+            whole = torch.cat([rows[row : row + 1, :length], rows[row : row + 1, 12:]], 1)
+            assert_t4(found[row], model(whole).logits[0, -1])
+
+
 def test_layers_without_an_encoding():
     model = make("Llama")
     rotated = logits(model)
@@ -247,6 +264,10 @@ def test_perplexity_by_position():
 
 
 def test_what_is_refused():
+    llama = roformer_cpp.graft(make("Llama"), "alibi")
+    with pytest.raises(ValueError, match="must not be grafted yet"), roformer_cpp.grafted(llama, "rope"):
+        pass
+    assert [encoding.name for encoding in llama.position_encoding] == ["alibi"]
     llama = make("Llama")
     t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=9, d_model=8, d_kv=4, num_heads=2))
     for model, arguments, rule in (

@@ -182,7 +182,7 @@ struct Form {
 // Prefetches part `part` of kParts of some bytes.
 template <int64_t kBytes, int64_t kParts>
 HWY_INLINE void prefetch_part(const uint8_t* from, int64_t part) {
-  constexpr int64_t kLine = 64, kLines = kBytes / kLine, kAhead = 4096;  // measured
+  constexpr int64_t kLine = 64, kLines = kBytes / kLine, kAhead = 4096;
   for (int64_t i = part * kLines / kParts; i < (part + 1) * kLines / kParts; ++i)
     __builtin_prefetch(from + i * kLine + kAhead, 0, 2);
 }

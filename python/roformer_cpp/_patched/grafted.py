@@ -58,6 +58,7 @@ class GraftedLayer:
     def __init__(self, grafted: Grafted, encoding: "Encoding", index: int):
         self.grafted, self.encoding, self.index = grafted, encoding, index
         self.hidden: Tensor | None = None
+        self.cached: Tensor | None = None  # positions of the keys in the cache
         reads = encoding._script.reads()
         self.reads_tokens = "tokens" in reads
         self.is_shared = not reads and not list(encoding.parameters())
@@ -71,6 +72,14 @@ class GraftedLayer:
             raise ValueError(
                 f"[graft] a cache must grow with the text, as DynamicCache does, got {type(cache).__name__}"
             )
+        self.cached = None
+        if hasattr(cache, "get_seq_length"):
+            positions, count = self.grafted.positions, cache.get_seq_length(self.index)
+            known = getattr(cache, "roformer_positions", None)
+            if known is None or known.shape[1] < count or positions.shape[0] % known.shape[0]:
+                known = self.positions_before(positions, count)
+            self.cached = known[:, :count].repeat_interleave(positions.shape[0] // known.shape[0], 0)
+            cache.roformer_positions = torch.cat([self.cached, positions], 1)
 
     def attend(
         self,
@@ -122,14 +131,17 @@ class GraftedLayer:
             grafted.made = key, terms
         return terms
 
-    @staticmethod
-    def key_positions(positions: Tensor, keys: int) -> Tensor:
-        """Those in the cache are before the first of the queries, one by one; padding on the left has 0."""
+    def key_positions(self, positions: Tensor, keys: int) -> Tensor:
         earlier = keys - positions.shape[1]
         if earlier == 0:
             return positions
-        before = positions[:, :1] - torch.arange(earlier, 0, -1, device=positions.device)
-        return torch.cat([before.clamp_min(0), positions], 1)
+        before = self.positions_before(positions, earlier) if self.cached is None else self.cached[:, -earlier:]
+        return torch.cat([before, positions], 1)
+
+    @staticmethod
+    def positions_before(positions: Tensor, count: int) -> Tensor:
+        """Where nothing is known: one by one before the first of the queries; padding on the left has 0."""
+        return (positions[:, :1] - torch.arange(count, 0, -1, device=positions.device)).clamp_min(0)
 
 
 def projections(module: nn.Module) -> tuple[Tensor, ...]:
