@@ -97,10 +97,15 @@ Generation chat_of(const Fields& fields, const std::string& body, const tasks::C
   static_cast<void>(fields.required("messages"));
   generation.prompts = {continuer.chat(given["messages"], variables)};
   generation.answer = continuer.answer_format(generation.prompts[0], variables.contains("tools"));
-  const auto most = fields.integer("max_completion_tokens", 1, kMostNewTokens);
   text::Encoding prompt;
-  if (!most && fields.find("max_tokens") == nullptr) continuer.tokenizer().encode(generation.prompts[0], prompt);
-  const int64_t rest = std::max<int64_t>(1, continuer.max_length() - std::ssize(prompt.ids));
+  continuer.tokenizer().encode(generation.prompts[0], prompt);
+  const int64_t rest = continuer.max_length() - std::ssize(prompt.ids);
+  if (rest < 1) {
+    throw HttpError(http::status::payload_too_large,
+                    fmt::format("a conversation must have fewer tokens than the model's {}, got {}",
+                                continuer.max_length(), std::ssize(prompt.ids)));
+  }
+  const auto most = fields.integer("max_completion_tokens", 1, kMostNewTokens);
   generation.options.max_new_tokens =
       most ? *most : fields.integer("max_tokens", 1, kMostNewTokens).value_or(std::min(rest, kMostNewTokens));
   return generation;

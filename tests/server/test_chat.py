@@ -143,3 +143,9 @@ def test_client(server):
 def test_refused(changes, rule, server):
     status, body = server.call("POST", "/v1/chat/completions", {"messages": CHAT, **OPTIONS, **changes})
     assert status == 400 and rule in body["error"]["message"], body
+
+
+def test_longer_than_the_context(bytes_server):
+    long = [{"role": "user", "content": "the people " * 600}]
+    status, body = bytes_server.call("POST", "/v1/chat/completions", {"messages": long, **OPTIONS})
+    assert status == 413 and "fewer tokens than the model's 512" in body["error"]["message"], body
