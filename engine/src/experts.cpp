@@ -92,29 +92,19 @@ std::vector<float> halves(const std::vector<float>& from, int64_t rows) {
   return to;
 }
 
-// [columns, rows] to [rows, columns].
-std::vector<float> turned(const std::vector<float>& from, int64_t rows) {
-  const int64_t columns = std::ssize(from) / rows;
-  std::vector<float> to(from.size());
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) to[r * columns + c] = from[c * rows + r];
-  }
-  return to;
-}
-
 }  // namespace
 
-void Experts::add_expert(Precision precision, int64_t inner, const float* up, std::vector<float> up_bias,
-                         const float* down, std::vector<float> down_bias, const std::vector<float>& largest) {
-  ups_.emplace_back(precision, width_, block_.gated ? 2 * inner : inner, up, std::move(up_bias), largest);
-  downs_.emplace_back(precision, inner, width_, down, std::move(down_bias));
+void Experts::add_expert(Precision precision, const float* up, std::vector<float> up_bias, const float* down,
+                         std::vector<float> down_bias, const std::vector<float>& largest) {
+  ups_.emplace_back(precision, width_, block_.gated ? 2 * inner_ : inner_, up, std::move(up_bias), largest);
+  downs_.emplace_back(precision, inner_, width_, down, std::move(down_bias));
 }
 
 Experts::Experts(const Weights& weights, const std::string& layer, const ModelConfig& config, Precision precision,
                  const std::vector<float>& largest)
     : block_(config.block),
       width_(config.hidden_size),
-      inner_(block_.expert_width > 0 ? block_.expert_width : config.intermediate_size),
+      inner_(config.expert_columns()),
       activation_(config.hidden_act),
       router_(read_linear(weights, layer + "intermediate.router",
                           precision == Precision::kBfloat16 ? precision : Precision::kFloat32)) {
@@ -142,24 +132,25 @@ Experts::Experts(const Weights& weights, const std::string& layer, const ModelCo
       case Files::kInterleaved:
       case Files::kBlocks: {
         const bool packed = block_.expert_files == Files::kBlocks;
-        up = halves(packed ? stacks.blocks("gate_up_proj", e) : turned(part("gate_up_proj"), 2 * inner_), 2 * inner_);
+        up = halves(packed ? stacks.blocks("gate_up_proj", e) : transposed(part("gate_up_proj"), width_), 2 * inner_);
         up_bias = halves(part("gate_up_proj_bias"), 2 * inner_);
-        down = packed ? stacks.blocks("down_proj", e) : turned(part("down_proj"), width_);
+        down = packed ? stacks.blocks("down_proj", e) : transposed(part("down_proj"), inner_);
         down_bias = part("down_proj_bias");
         break;
       }
       case Files::kRows:
         up = part("w1");
-        down = turned(part("w2"), width_);
+        down = transposed(part("w2"), inner_);
         break;
     }
-    add_expert(precision, inner_, up.data(), std::move(up_bias), down.data(), std::move(down_bias), largest);
+    add_expert(precision, up.data(), std::move(up_bias), down.data(), std::move(down_bias), largest);
   }
 }
 
 void Experts::activate_rows(rf_dtype dtype, int64_t rows, Memory& memory) const {
   if (block_.expert_limit == 0) return multiply_by_gate(activation_, dtype, rows, inner_, memory.wide.data());
-  std::vector<float> all(static_cast<size_t>(rows * 2 * inner_));
+  std::vector<float>& all = memory.gates;
+  all.resize(static_cast<size_t>(rows * 2 * inner_));
   to_floats(dtype, std::ssize(all), memory.wide.data(), all.data());
   const auto limit = static_cast<float>(block_.expert_limit), slope = static_cast<float>(block_.expert_slope);
   parallel_for(rows, std::ssize(all) > 4096, [&](int64_t r) {

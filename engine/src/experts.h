@@ -17,6 +17,7 @@ class Experts {
   struct Memory {
     std::vector<std::byte> gathered, wide, narrow;
     std::vector<float> shares, sums, part;  // shares: [tokens, experts], 0 for those that a token does not read
+    std::vector<float> gates;
     std::vector<int64_t> tokens;
   };
 
@@ -32,7 +33,7 @@ class Experts {
   void choose(rf_dtype dtype, int64_t tokens, const void* x, Memory& memory) const;
   // The columns of `up`, to those that `down` reads, in place; their stride stays.
   void activate_rows(rf_dtype dtype, int64_t rows, Memory& memory) const;
-  void add_expert(Precision precision, int64_t inner, const float* up, std::vector<float> up_bias, const float* down,
+  void add_expert(Precision precision, const float* up, std::vector<float> up_bias, const float* down,
                   std::vector<float> down_bias, const std::vector<float>& largest);
 
   BlockSpec block_ = {};

@@ -11,6 +11,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
+#include "weights.h"
 
 namespace rf::engine {
 
@@ -64,16 +65,6 @@ LoraScale read_scale(const std::string& path) {
     refuse(path, "lora_alpha", "a number up to 1e6", alpha);
   if (!root.is_null() && !root.is_boolean()) refuse(path, "use_rslora", "true or false", root);
   return {alpha.get<double>(), root == true};
-}
-
-// [rows, columns] to [columns, rows]
-std::vector<float> transposed(const std::vector<float>& values, int64_t rows) {
-  const int64_t columns = std::ssize(values) / rows;
-  std::vector<float> out(values.size());
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) out[j * rows + i] = values[i * columns + j];
-  }
-  return out;
 }
 
 }  // namespace

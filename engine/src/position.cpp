@@ -176,9 +176,10 @@ class Opening {
 
   void add(const NoPosition&) {}
   void add(const LearnedInput& learned) {
-    if (const int64_t rows = weights_.shape(name_ + "weight")[0]; rows != learned.positions)
-      fail(kPositionWhere, "{}weight must have {} rows, got {}", name_, learned.positions, rows);
-    parts_.push_back(make_learned(weights_, name_ + "weight", config_));
+    MappedRows table = weights_.mapped_rows(name_ + "weight");
+    if (table.rows() != learned.positions)
+      fail(kPositionWhere, "{}weight must have {} rows, got {}", name_, learned.positions, table.rows());
+    parts_.push_back(make_learned(std::move(table), config_.embedding_size));
   }
   void add(const SinusoidalInput& sinusoidal) {
     parts_.push_back(make_sinusoidal(sinusoidal.layout, config_.embedding_size));
@@ -266,7 +267,8 @@ std::unique_ptr<Position> Position::open(const ModelConfig& config, const std::s
   if (!config.rotations.empty()) return make_layer_rotations(config.rotations, config.layers);
   std::vector<std::unique_ptr<Position>> parts;
   if (has_learned_positions(config)) {
-    parts.push_back(make_learned(weights, prefix + kLearnedPositions, config, config.positions));
+    MappedRows rows = weights.mapped_rows(prefix + kLearnedPositions);
+    parts.push_back(make_learned(std::move(rows), config.embedding_size, config.positions));
   }
   if (config.positions.relative != PositionSpec::Relative::kNone)
     parts.push_back(make_relative(config, model_dir, weights, prefix));

@@ -64,8 +64,7 @@ class Position {
 
 // The parts of a model's position: one per encoding, or one for the terms of all encodings.
 // A trained vector for each position, added to the input. spec: where its rows begin, and what padding reads.
-std::unique_ptr<Position> make_learned(const Weights& weights, const std::string& name, const ModelConfig& config,
-                                       const PositionSpec& spec = {});
+std::unique_ptr<Position> make_learned(MappedRows table, int64_t width, const PositionSpec& spec = {});
 // Sinusoids of the position, added to the input.
 std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width);
 

@@ -70,39 +70,34 @@ class RowCache {
 
 class LearnedVectors : public Position {
  public:
-  LearnedVectors(const Weights& weights, const std::string& name, int64_t width, const PositionSpec& spec)
-      : read_(weights.rows(name)), rows_(weights.shape(name)[0]), spec_(spec) {
-    if (const int64_t given = weights.shape(name)[1]; given != width)
-      fail("position", "position vectors must have {} elements, got {}", width, given);
+  LearnedVectors(MappedRows table, int64_t width, const PositionSpec& spec) : table_(std::move(table)), spec_(spec) {
+    if (table_.width() != width)
+      fail("position", "position vectors must have {} elements, got {}", width, table_.width());
   }
 
   void check(const Sequences& sequences) const override {
     for (int64_t t = 0; t < sequences.tokens; ++t) {
-      if (sequences.positions[t] >= rows_ - spec_.first_row) {
-        fail("position", "positions must be below the {} of the trained table, got {}", rows_ - spec_.first_row,
+      if (sequences.positions[t] >= table_.rows() - spec_.first_row) {
+        fail("position", "positions must be below the {} of the trained table, got {}", table_.rows() - spec_.first_row,
              sequences.positions[t]);
       }
     }
   }
 
   void add_input(const Sequences& sequences, float* x, int64_t width) const override {
-    thread_local std::vector<float> vector;  // calls allocate nothing after the first
-    vector.resize(static_cast<size_t>(width));
     for (int64_t i = 0; i < sequences.count; ++i) {
       int64_t padding = 0;  // before the token, in its sequence
       for (int64_t t = sequences.cu_seqlens[i]; t < sequences.cu_seqlens[i + 1]; ++t) {
         const bool pads = sequences.ids != nullptr && sequences.ids[t] == spec_.padding_id;
         const int64_t row = spec_.first_row + std::max<int64_t>(0, sequences.positions[t] - padding);
-        read_(pads ? spec_.padding_id : row, vector.data());
-        for (int64_t c = 0; c < width; ++c) x[t * width + c] += vector[static_cast<size_t>(c)];
+        table_.add_row(pads ? spec_.padding_id : row, x + t * width);
         if (pads) ++padding;
       }
     }
   }
 
  private:
-  ReadRow read_;
-  int64_t rows_;
+  MappedRows table_;
   PositionSpec spec_;
 };
 
@@ -279,9 +274,8 @@ class StoredRotation : public Position {
 
 }  // namespace
 
-std::unique_ptr<Position> make_learned(const Weights& weights, const std::string& name, const ModelConfig& config,
-                                       const PositionSpec& spec) {
-  return std::make_unique<LearnedVectors>(weights, name, config.embedding_size, spec);
+std::unique_ptr<Position> make_learned(MappedRows table, int64_t width, const PositionSpec& spec) {
+  return std::make_unique<LearnedVectors>(std::move(table), width, spec);
 }
 
 std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width) {

@@ -124,6 +124,10 @@ class Weights {
   std::optional<TranslationSide> side_;
 };
 
+// A matrix [rows, columns] as [columns, rows].
+void transpose(const float* from, int64_t rows, int64_t columns, float* to);
+std::vector<float> transposed(const std::vector<float>& values, int64_t rows);
+
 // All elements of a tensor. Throws Error as TensorFloats does.
 std::vector<float> finite_elements(const io::TensorView& view);
 // Elements begin .. begin + count - 1 of a tensor of floats.

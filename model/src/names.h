@@ -15,7 +15,6 @@
 namespace rf {
 
 std::optional<Family> family_of_name(std::string_view name);
-std::optional<Activation> activation_of_name(std::string_view name);
 inline std::string_view norm_name(NormKind kind) { return kind == NormKind::kRms ? "rms_norm" : "layer_norm"; }
 
 // A value for a message: one line, cut.

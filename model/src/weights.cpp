@@ -70,7 +70,7 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c, b
 }
 
 void add_experts(Builder& to, const std::string& layer, const ModelConfig& c) {
-  const int64_t count = c.block.experts, inner = c.block.expert_width > 0 ? c.block.expert_width : c.intermediate_size;
+  const int64_t count = c.block.experts, inner = c.expert_columns();
   const int64_t width = c.hidden_size;
   const std::string experts = layer + "intermediate.experts.";
   const auto matrix = [&](const std::string& name, std::vector<int64_t> shape) {

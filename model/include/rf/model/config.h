@@ -62,6 +62,7 @@ enum class NormKind { kLayer, kRms };  // norm_type "layer_norm" and "rms_norm"
 
 enum class Activation { kGelu, kGeluTanh, kRelu, kSilu, kTanh };  // kGelu is the exact, erf form (R-HF-06)
 std::string_view name_of_activation(Activation activation);       // as config.json has it
+std::optional<Activation> activation_of_name(std::string_view name);
 
 // How the layers of a model are built, all alike.
 struct BlockSpec {
@@ -325,6 +326,7 @@ struct ModelConfig {
   int64_t key_heads() const { return num_key_value_heads > 0 ? num_key_value_heads : num_attention_heads; }
   int64_t query_width() const { return num_attention_heads * head_dim(); }
   int64_t key_width() const { return key_heads() * head_dim(); }
+  int64_t expert_columns() const { return block.expert_width > 0 ? block.expert_width : intermediate_size; }
   // Head named by `architectures`; kNone when the list is empty. Throws Error for another family's class.
   Head head() const;
   bool operator==(const ModelConfig&) const = default;
