@@ -20,9 +20,8 @@ ModelFamily cohere() {
   family.keys = {"attention_bias", "logit_scale"};
   family.off_keys = {"use_qk_norm"};
   family.read = [](const Keys& keys, ModelConfig& config) {
-    constexpr io::NumberRange kScale = {0, 1e6, io::NumberRange::Ends::kOpenLow};
-    config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
-    config.heads.logit_scale = keys.number("logit_scale", 0.0625, kScale);
+    read_attention_bias(keys, config);
+    config.heads.logit_scale = keys.number("logit_scale", 0.0625, kMultiplierRange);
   };
   return family;
 }

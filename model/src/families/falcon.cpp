@@ -2,8 +2,6 @@
 // values in three orders: one key for all heads (multi_query), one for each head, or one for each group
 // (new_decoder_architecture). Both parts read the layer's input by one norm or two, or follow each other
 // (parallel_attn false). ALiBi is refused.
-#include <algorithm>
-
 #include "../rotary_report/parts.h"
 #include "family.h"
 #include "rf/io/error.h"
@@ -33,9 +31,7 @@ bool is_on(const nlohmann::json& object, const char* key, bool fallback) {
 }
 
 void rewrite_falcon(nlohmann::json& object, const std::string&) {
-  if (const nlohmann::json* const width = given(object, "hidden_size");
-      given(object, "intermediate_size") == nullptr && width != nullptr && width->is_number_integer())
-    object["intermediate_size"] = 4 * std::clamp<int64_t>(width->get<int64_t>(), 0, kMaxExtent);
+  put_inner_width(object);
   const bool grouped = is_on(object, "new_decoder_architecture", false);
   const nlohmann::json heads = object.value("num_attention_heads", nlohmann::json());
   const nlohmann::json groups = given(object, "num_kv_heads") == nullptr ? heads : object["num_kv_heads"];

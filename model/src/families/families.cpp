@@ -1,6 +1,8 @@
 // The families of this folder.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "../rotary_report/parts.h"
 #include "family.h"
 
 namespace rf {
@@ -75,6 +77,12 @@ bool has_own_class(const nlohmann::json& object, std::string_view word) {
   const auto found = object.find("auto_map");
   return found != object.end() &&
          found->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).find(word) != std::string::npos;
+}
+
+void put_inner_width(nlohmann::json& object) {
+  const nlohmann::json* const width = given(object, "hidden_size");
+  if (given(object, "intermediate_size") == nullptr && width != nullptr && width->is_number_integer())
+    object["intermediate_size"] = 4 * std::clamp<int64_t>(width->get<int64_t>(), 0, kMaxExtent);
 }
 
 std::vector<ModuleName> joined(std::initializer_list<ModuleName> own, std::span<const ModuleName> others) {

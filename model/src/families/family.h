@@ -93,6 +93,7 @@ const ModelFamily& family_of(const ModelConfig& config);  // of a model of anoth
 // Steps of reading a model, from config.json or from the keys of a GGUF file.
 inline constexpr int64_t kMaxExtent = int64_t{1} << 24, kMaxForeignLayers = int64_t{1} << 12;
 inline constexpr io::NumberRange kEpsRange = {0, 1, io::NumberRange::Ends::kOpenLow};
+inline constexpr io::NumberRange kMultiplierRange = {0, 1e6, io::NumberRange::Ends::kOpenLow};
 // A number that must be there.
 int64_t extent(const Keys& keys, const std::string& name, int64_t most = kMaxExtent);
 void check_heads(const ModelConfig& config, const std::string& path);
@@ -125,8 +126,11 @@ ModelFamily llama();
 ModelFamily gemma3();
 BlockSpec llama_block();
 std::span<const ModuleName> llama_modules();
-// Reads attention_bias and mlp_bias, false where they are absent.
+// Reads attention_bias; and mlp_bias, too, both false where they are absent.
+void read_attention_bias(const Keys& keys, ModelConfig& config, bool fallback = false);
 void read_biases(const Keys& keys, ModelConfig& config);
+// The feed-forward network has 4 times the width where its own is absent.
+void put_inner_width(nlohmann::json& object);
 // A family's own rows, and after them those of another. The first with a name counts.
 std::vector<ModuleName> joined(std::initializer_list<ModuleName> own, std::span<const ModuleName> others);
 // Fills config.layers from layer_types; where that is absent, slides(i) tells whether layer i has a window. The second

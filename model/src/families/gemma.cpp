@@ -10,10 +10,8 @@ namespace rf {
 
 namespace {
 
-constexpr io::NumberRange kGemmaRange = {0, 1e6, io::NumberRange::Ends::kOpenLow};
-
 void read_gemma(const Keys& keys, ModelConfig& config) {
-  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
+  read_attention_bias(keys, config);
   config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
 }
 
@@ -50,9 +48,9 @@ ModelFamily gemma2() {
   family.off_keys = {"use_bidirectional_attention"};
   family.read = [](const Keys& keys, ModelConfig& config) {
     read_gemma(keys, config);
-    config.block.attention_scale = 1 / std::sqrt(keys.number("query_pre_attn_scalar", 256, kGemmaRange));
-    config.block.score_cap = keys.number("attn_logit_softcapping", 0, kGemmaRange);
-    config.heads.logit_cap = keys.number("final_logit_softcapping", 0, kGemmaRange);
+    config.block.attention_scale = 1 / std::sqrt(keys.number("query_pre_attn_scalar", 256, kMultiplierRange));
+    config.block.score_cap = keys.number("attn_logit_softcapping", 0, kMultiplierRange);
+    config.heads.logit_cap = keys.number("final_logit_softcapping", 0, kMultiplierRange);
   };
   return family;
 }

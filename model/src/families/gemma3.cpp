@@ -32,9 +32,8 @@ ModelFamily gemma3() {
                           "query_pre_attn_scalar": 256, "eos_token_id": 1})",
           .keys = {"attention_bias", "query_pre_attn_scalar", "rope_local_base_freq", "use_bidirectional_attention"},
           .read = [](const Keys& keys, ModelConfig& config) {
-            constexpr io::NumberRange kScalar = {0, 1e6, io::NumberRange::Ends::kOpenLow};
-            config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
-            config.block.attention_scale = 1 / std::sqrt(keys.number("query_pre_attn_scalar", 256, kScalar));
+            read_attention_bias(keys, config);
+            config.block.attention_scale = 1 / std::sqrt(keys.number("query_pre_attn_scalar", 256, kMultiplierRange));
             config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
             if (keys.boolean("use_bidirectional_attention", false)) config.is_decoder = false;
           }};

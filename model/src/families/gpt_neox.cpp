@@ -38,7 +38,7 @@ ModelFamily gpt_neox() {
           .defaults = R"({"eos_token_id": 2})",
           .keys = {"attention_bias", "use_parallel_residual", "rotary_pct", "rotary_emb_base"},
           .read = [](const Keys& keys, ModelConfig& config) {
-            config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", true);
+            read_attention_bias(keys, config, true);
             config.block.parallel = keys.boolean("use_parallel_residual", true);
           }};
 }

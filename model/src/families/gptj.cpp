@@ -1,8 +1,6 @@
 // GPT-J (Wang and Komatsuzaki, 2021): one layer norm before both parts, which read the layer's input; adjacent pairs of
 // rotary_dim elements; biases of the feed-forward network and of the vocabulary. GPT-2 (Radford et al. 2019): trained
 // positions, both norms, one matrix of queries, keys and values, and matrices that are stored as [in, out].
-#include <algorithm>
-
 #include "../rotary_report/parts.h"
 #include "family.h"
 #include "rf/io/error.h"
@@ -27,13 +25,10 @@ constexpr ModuleName kGptModules[] = {
     {"classifier", "score", ""},
 };
 
-// The feed-forward network has 4 times the width where its own is absent.
 void rewrite_gpt(nlohmann::json& object, const std::string& where) {
   const nlohmann::json* const scaled = given(object, "scale_attn_weights");
   if (scaled != nullptr && *scaled != true) fail(where, "scale_attn_weights must be true, got {}", shown(*scaled));
-  const nlohmann::json* const width = given(object, "hidden_size");
-  if (given(object, "intermediate_size") == nullptr && width != nullptr && width->is_number_integer())
-    object["intermediate_size"] = 4 * std::clamp<int64_t>(width->get<int64_t>(), 0, kMaxExtent);
+  put_inner_width(object);
 }
 
 }  // namespace

@@ -12,12 +12,11 @@ ModelFamily granite() {
   family.keys.insert(family.keys.end(),
                      {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"});
   family.read = [](const Keys& keys, ModelConfig& config) {
-    constexpr io::NumberRange kMultiplier = {0, 1e6, io::NumberRange::Ends::kOpenLow};
     read_biases(keys, config);
-    config.embedding_scale = keys.number("embedding_multiplier", 1, kMultiplier);
-    config.block.attention_scale = keys.number("attention_multiplier", 1, kMultiplier);
-    config.block.residual_scale = keys.number("residual_multiplier", 1, kMultiplier);
-    config.heads.logit_scale = 1 / keys.number("logits_scaling", 1, kMultiplier);
+    config.embedding_scale = keys.number("embedding_multiplier", 1, kMultiplierRange);
+    config.block.attention_scale = keys.number("attention_multiplier", 1, kMultiplierRange);
+    config.block.residual_scale = keys.number("residual_multiplier", 1, kMultiplierRange);
+    config.heads.logit_scale = 1 / keys.number("logits_scaling", 1, kMultiplierRange);
   };
   return family;
 }

@@ -38,8 +38,12 @@ std::span<const ModuleName> llama_modules() {
   return kModules;
 }
 
+void read_attention_bias(const Keys& keys, ModelConfig& config, bool fallback) {
+  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", fallback);
+}
+
 void read_biases(const Keys& keys, ModelConfig& config) {
-  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
+  read_attention_bias(keys, config);
   config.block.mlp_bias = keys.boolean("mlp_bias", false);
 }
 

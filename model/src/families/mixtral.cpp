@@ -33,7 +33,7 @@ void read_expert_counts(const Keys& keys, ModelConfig& config) {
 void read_qwen3_moe(const Keys& keys, ModelConfig& config) {
   BlockSpec& block = config.block;
   read_expert_counts(keys, config);
-  block.qkv_bias = block.output_bias = keys.boolean("attention_bias", false);
+  read_attention_bias(keys, config);
   block.expert_width = keys.integer({"moe_intermediate_size"}, 1, kMaxExtent);
   block.expert_shares_one = keys.boolean("norm_topk_prob", false);
   block.expert_interval = keys.integer({"decoder_sparse_step"}, 1, kMaxForeignLayers);
@@ -43,9 +43,8 @@ void read_qwen3_moe(const Keys& keys, ModelConfig& config) {
 }
 
 void read_gpt_oss(const Keys& keys, ModelConfig& config) {
-  constexpr io::NumberRange kPositive = {0, 1e6, io::NumberRange::Ends::kOpenLow};
   read_expert_counts(keys, config);
-  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", true);
+  read_attention_bias(keys, config, true);
   if (const nlohmann::json* const quantized = given(keys.json(), "quantization_config"); quantized != nullptr) {
     const bool is_known = quantized->is_object() && quantized->value("quant_method", nlohmann::json()) == "mxfp4";
     if (!is_known) fail(keys.file(), "quantization_config must be absent or of mxfp4, got {}", shown(*quantized));
@@ -55,8 +54,8 @@ void read_gpt_oss(const Keys& keys, ModelConfig& config) {
     }
     config.block.expert_files = BlockSpec::ExpertFiles::kBlocks;
   }
-  config.block.expert_limit = keys.number("swiglu_limit", 7, kPositive);
-  config.block.expert_slope = keys.number("swiglu_alpha", 1.702, kPositive);
+  config.block.expert_limit = keys.number("swiglu_limit", 7, kMultiplierRange);
+  config.block.expert_slope = keys.number("swiglu_alpha", 1.702, kMultiplierRange);
 }
 
 }  // namespace

@@ -36,9 +36,7 @@ ModelFamily olmo2() {
   family.eps = 1e-5;
   family.defaults = R"({"eos_token_id": 50279})";
   family.keys = {"attention_bias"};
-  family.read = [](const Keys& keys, ModelConfig& config) {
-    config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
-  };
+  family.read = [](const Keys& keys, ModelConfig& config) { read_attention_bias(keys, config); };
   return family;
 }
 

@@ -17,9 +17,7 @@ ModelFamily qwen3() {
           .windows = Windows::kSwitched,
           .defaults = R"({"num_key_value_heads": 32, "sliding_window": 4096})",
           .keys = {"attention_bias"},
-          .read = [](const Keys& keys, ModelConfig& config) {
-            config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
-          }};
+          .read = [](const Keys& keys, ModelConfig& config) { read_attention_bias(keys, config); }};
 }
 
 }  // namespace rf
