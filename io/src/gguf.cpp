@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -263,14 +264,13 @@ struct GgufFile::Part {
   uint32_t version = 0;
   nlohmann::json metadata;
   std::map<std::string, size_t> arrays;  // where their values begin
-  std::vector<GgufTensor> tensors;
-  size_t data = 0;  // where the data begin
+  std::vector<GgufTensor> tensors;       // until the file takes them
+  size_t data = 0;                       // where the data begin
 };
 
 GgufFile::GgufFile(const std::string& path) : path_(path) {
   parts_.push_back(std::make_unique<Part>(path, 0));
-  tensors_ = parts_[0]->tensors;
-  check_overlaps(*parts_[0]);
+  take_tensors(*parts_[0]);
   open_parts();
 }
 
@@ -306,7 +306,7 @@ void GgufFile::open_parts() {
     fail(path_, "the parts must have the {} tensors that {} states, got {}", *stated, kSplitTensors, tensors_.size());
 }
 
-void GgufFile::add_part(const Part& part, uint64_t number) {
+void GgufFile::add_part(Part& part, uint64_t number) {
   const uint64_t stated = split_key(part.metadata, kSplitNumber, 0, UINT16_MAX, part.path).value_or(0);
   if (stated != number) fail(part.path, "{} of part {} must be {}, got {}", kSplitNumber, number + 1, number, stated);
   for (const auto& [key, value] : part.metadata.items()) {
@@ -317,8 +317,13 @@ void GgufFile::add_part(const Part& part, uint64_t number) {
            printable(own), printable(other));
     }
   }
+  take_tensors(part);
+}
+
+void GgufFile::take_tensors(Part& part) {
   check_overlaps(part);
-  tensors_.insert(tensors_.end(), part.tensors.begin(), part.tensors.end());
+  tensors_.insert(tensors_.end(), std::move_iterator(part.tensors.begin()), std::move_iterator(part.tensors.end()));
+  part.tensors.clear();
 }
 
 const std::string& GgufFile::path_of(const GgufTensor& tensor) const { return parts_[tensor.part]->path; }

@@ -65,7 +65,8 @@ class GgufFile {
  private:
   struct Part;
   void open_parts();
-  void add_part(const Part& part, uint64_t number);
+  void add_part(Part& part, uint64_t number);
+  void take_tensors(Part& part);
   static void check_overlaps(const Part& part);
   const std::string& path_of(const GgufTensor& tensor) const;
   template <typename Visit>
