@@ -207,13 +207,11 @@ class Chat {
 
   // Tokens that the context has for the answer.
   int64_t room_after(const std::string& prompt) const {
-    text::Encoding tokens;
-    continuer_.tokenizer().encode(prompt, tokens);
-    const int64_t room = continuer_.max_length() - std::ssize(tokens.ids);
+    const int64_t room = continuer_.room_after(prompt);
     if (room < 1) {
       fail(kChatWhere,
            "the conversation must have fewer tokens than the context's {}, got {} (/reset begins a new one)",
-           continuer_.max_length(), std::ssize(tokens.ids));
+           continuer_.max_length(), continuer_.max_length() - room);
     }
     return room;
   }

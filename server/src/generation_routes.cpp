@@ -97,13 +97,11 @@ Generation chat_of(const Fields& fields, const std::string& body, const tasks::C
   static_cast<void>(fields.required("messages"));
   generation.prompts = {continuer.chat(given["messages"], variables)};
   generation.answer = continuer.answer_format(generation.prompts[0], variables.contains("tools"));
-  text::Encoding prompt;
-  continuer.tokenizer().encode(generation.prompts[0], prompt);
-  const int64_t rest = continuer.max_length() - std::ssize(prompt.ids);
+  const int64_t rest = continuer.room_after(generation.prompts[0]);
   if (rest < 1) {
     throw HttpError(http::status::payload_too_large,
                     fmt::format("a conversation must have fewer tokens than the model's {}, got {}",
-                                continuer.max_length(), std::ssize(prompt.ids)));
+                                continuer.max_length(), continuer.max_length() - rest));
   }
   const auto most = fields.integer("max_completion_tokens", 1, kMostNewTokens);
   generation.options.max_new_tokens =

@@ -372,6 +372,10 @@ const text::Tokenizer& Continuer::tokenizer() const { return impl_->tokenizer; }
 
 int64_t Continuer::max_length() const { return impl_->model.info().max_position_embeddings; }
 
+int64_t Continuer::room_after(const std::string& prompt) const {
+  return max_length() - std::ssize(impl_->tokens_of(prompt, PromptForm::kChat));
+}
+
 Stops Continuer::default_stops() const { return {impl_->ends.after, {}}; }
 
 Stops Continuer::stops_of(std::span<const std::string> given, const std::string& name) const {

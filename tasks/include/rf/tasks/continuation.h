@@ -105,6 +105,8 @@ class Continuer {
 
   const text::Tokenizer& tokenizer() const;
   int64_t max_length() const;  // tokens of a prompt with its continuation
+  int64_t room_after(
+      const std::string& prompt) const;  // tokens that this leaves after a prompt of chat(); below 1: none
 
   // The end tokens in the tokenizer's format: [SEP] in "[CLS] text [SEP]".
   Stops default_stops() const;
