@@ -32,8 +32,7 @@ at::Tensor script_attention(const at::Tensor& q, const at::Tensor& k, const at::
                             const MaybeTensor& prefix, const MaybeTensor& sequences, int64_t stream) {
   return with_value_errors([&] {
     const TokenWindow window{left, right, prefix.value_or(at::Tensor())};
-    DropoutKey key{static_cast<uint64_t>(seed), static_cast<uint64_t>(stream) >> 16,
-                   static_cast<uint32_t>(stream & 0xffff)};
+    DropoutKey key = DropoutKey::at(seed, stream);
     const Terms terms = terms_of({tensors, names, ranges, layout, scale});
     Positions where{token_positions(positions, "query"), {}};
     where.key = key_positions.is_same(positions) ? where.query : token_positions(key_positions, "key");

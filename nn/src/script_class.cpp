@@ -187,8 +187,7 @@ struct ScriptModel : torch::CustomClassHolder {
   // Positions drawn in training, and real numbers in their place or an empty tensor.
   std::tuple<at::Tensor, at::Tensor> training_positions(const TensorDict& inputs, int64_t seed, int64_t stream) const {
     return with_value_errors([&]() -> std::tuple<at::Tensor, at::Tensor> {
-      DropoutKey key{static_cast<uint64_t>(seed), static_cast<uint64_t>(stream) >> 16,
-                     static_cast<uint32_t>(stream & 0xffff)};
+      DropoutKey key = DropoutKey::at(seed, stream);
       const Input drawn =
           with_training_positions(with_layout_on_cpu(input_of(inputs, {})), model->config().training_positions, key);
       const at::Tensor& real = drawn.real_positions_BT;

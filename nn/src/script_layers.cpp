@@ -14,10 +14,7 @@ using MaybeTensor = std::optional<at::Tensor>;
 Parameter parameter_of(const MaybeTensor& x) { return Parameter(x.value_or(at::Tensor())); }
 
 Activation activation_of(std::string_view name) {
-  for (const Activation each :
-       {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu, Activation::kSilu, Activation::kTanh}) {
-    if (name == name_of_activation(each)) return each;
-  }
+  if (const std::optional<Activation> known = activation_of_name(name)) return *known;
   fail("model", "activation must be one of config.json, got {}", name);
 }
 
@@ -34,8 +31,7 @@ at::Tensor norm_layer(const at::Tensor& x, const MaybeTensor& residual, const Ma
                       int64_t stream) {
   const Norm norm{kind == "rms" ? NormKind::kRms : NormKind::kLayer, eps, parameter_of(gain), parameter_of(bias)};
   if (!residual) return norm(x);
-  DropoutKey key{static_cast<uint64_t>(seed), static_cast<uint64_t>(stream) >> 16,
-                 static_cast<uint32_t>(stream & 0xffff)};
+  DropoutKey key = DropoutKey::at(seed, stream);
   return norm(x, *residual, {&key, p > 0}, p);
 }
 

@@ -66,6 +66,10 @@ struct DropoutKey {
   uint64_t step = 0;
   uint32_t calls = 0;
   int64_t next_stream() { return static_cast<int64_t>(step << 16 | calls++); }
+  // The key whose next stream is this one.
+  static DropoutKey at(int64_t seed, int64_t stream) {
+    return {static_cast<uint64_t>(seed), static_cast<uint64_t>(stream) >> 16, static_cast<uint32_t>(stream & 0xffff)};
+  }
 };
 
 // q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv] with H a multiple of Hk (Dv = D with a value rotation or V). dropout: the
