@@ -143,6 +143,8 @@ FIRE_GRADIENT_F32 = 1e-4
 CAST_PARAMETERS = dict(rtol=1e-6, atol=1e-6)
 # PaTH: float64 products of reflections in another order. Scores of a float32 model whose hidden states are of order 1.
 PATH_SCORES, PATH_LOGITS = 1e-10, dict(atol=1e-4, rtol=1e-4)
+# Parts of scores of float64 vectors, whose sum gives the weights; and biases of float32 models as parts.
+SCORE_PARTS, SCORE_PARTS_F32 = dict(atol=1e-9, rtol=1e-9), dict(atol=1e-6, rtol=1e-6)
 # Positions below 10 that are read from float32 sums of hidden states.
 READ_POSITIONS = 1e-6
 

@@ -14,7 +14,7 @@ from encoding_case import TINY_IDS, TINY_MODEL
 from graft_models import IDS, make
 from roformer_cpp import _program
 from roformer_cpp.plot_attention import main as plot_attention
-from tolerances import T1_ATOL, T1_RTOL
+from tolerances import SCORE_PARTS, SCORE_PARTS_F32, T1_ATOL, T1_RTOL
 
 CLOSE = {"atol": T1_ATOL, "rtol": T1_RTOL}
 SHAPE = {"num_attention_heads": 4, "head_dim": 8, "hidden_size": 32}
@@ -89,7 +89,7 @@ def test_weights_of_a_model_are_those_of_transformers(family):
     for layer, theirs in zip(found.layers, expected, strict=True):
         assert (layer.weights - theirs[0]).abs().max() <= 1e-5
         parts = (layer.content + layer.encoding).nan_to_num(-torch.inf).softmax(-1)
-        torch.testing.assert_close(parts, layer.weights, atol=1e-9, rtol=1e-9)
+        torch.testing.assert_close(parts, layer.weights, **SCORE_PARTS)
         closed = layer.weights == 0
         assert torch.equal(layer.content.isnan(), closed)
         assert family == "Bert" or layer.encoding[~closed].abs().max() > 0.1
@@ -102,7 +102,7 @@ def test_the_encodings_part_is_that_of_its_terms():
     slopes = 2.0 ** (-2 * torch.arange(1.0, 5.0, dtype=torch.float64))[:, None, None]
     for layer in roformer_cpp.inspect(model, IDS[0]).layers:
         is_open = layer.weights > 0
-        torch.testing.assert_close(layer.encoding[is_open], (-slopes * distance)[is_open], atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(layer.encoding[is_open], (-slopes * distance)[is_open], **SCORE_PARTS_F32)
 
 
 def test_our_models():
@@ -112,7 +112,7 @@ def test_our_models():
     slopes = 2.0 ** (-4 * torch.arange(1.0, 3.0, dtype=torch.float64))[:, None, None]
     assert len(found.layers) == 2
     for layer in found.layers:
-        torch.testing.assert_close(layer.encoding, -slopes * distance, atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(layer.encoding, -slopes * distance, **SCORE_PARTS_F32)
 
 
 def test_what_inspect_refuses():

@@ -205,11 +205,13 @@ def test_a_full_queue(model):
         def client():
             statuses.append((server.call("POST", "/embed", {"inputs": texts})[0], server.headers["Retry-After"]))
 
-        threads = [threading.Thread(target=client) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        end = time.monotonic() + 30  # the clients of a round may miss each other
+        while {status for status, _ in statuses} != {200, 429} and time.monotonic() < end:
+            threads = [threading.Thread(target=client) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
         assert {status for status, _ in statuses} == {200, 429}
 
 
