@@ -27,6 +27,7 @@ void add_text_options(CLI::App& app, TextOptions& options) {
       ->allow_extra_args(false);
   app.add_flag("--no-stop", options.no_stop, "Nothing ends a text before --max-new-tokens");
   add_precision(app, options.precision);
+  add_cache_precision(app, options.cache_precision);
   add_dictionary(app, options.load);
 }
 
@@ -66,8 +67,10 @@ void finish_text_options(const CLI::App& app, const Common& common, TextOptions&
 
 tasks::Continuer open_continuer(const TextOptions& options) {
   check_dictionaries(options.load);
-  return tasks::Continuer(model_of_run(options.model_dir, say),
-                          {.precision = options.precision, .load = options.load, .note = warn_user});
+  return tasks::Continuer(model_of_run(options.model_dir, say), {.precision = options.precision,
+                                                                 .cache_precision = options.cache_precision,
+                                                                 .load = options.load,
+                                                                 .note = warn_user});
 }
 
 tasks::Stops stops_of(const TextOptions& options, const tasks::Continuer& continuer) {

@@ -127,6 +127,17 @@ struct Generator::Impl {
     return std::ranges::mismatch(prompt.first(prompt.size() - 1), known).in1 - prompt.begin();
   }
 
+  // Computes a long prompt in parts, whose memory is bounded, up to the last one; returns the tokens that it has then.
+  int64_t read_parts(int64_t sequence, std::span<const int32_t> prompt, int64_t kept) {
+    while (std::ssize(prompt) - kept > kPrefillTokens && decoder.keeps_states(std::ssize(prompt))) {
+      add(sequence, prompt.subspan(static_cast<size_t>(kept), kPrefillTokens));
+      append();
+      start_append();
+      kept += kPrefillTokens;
+    }
+    return kept;
+  }
+
   // Puts prompts from run->next on into free places, some at a time.
   void admit() {
     const int64_t width = PromptSearch::sequences_of(run->options);
@@ -138,8 +149,8 @@ struct Generator::Impl {
       const int64_t first = static_cast<int64_t>(place) * width, kept = kept_tokens(first, prompt);
       if (!admitted.empty() && std::ssize(ids) + std::ssize(prompt) - kept > kPrefillTokens) break;
       for (int64_t i = 0; i < width; ++i) decoder.truncate(first + i, i == 0 ? kept : 0);
-      add(first, prompt.subspan(static_cast<size_t>(kept)));
       run->kept += kept;
+      add(first, prompt.subspan(static_cast<size_t>(read_parts(first, prompt, kept))));
       run->places[place].prompt = run->next++;
       admitted.push_back(place);
     }
