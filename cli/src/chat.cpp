@@ -181,6 +181,7 @@ class Chat {
     engine::GenerationOptions generation = generation_;
     generation.max_new_tokens = std::min(generation.max_new_tokens, room_after(prompt));
     auto stream = continuer_.stream(prompt, generation, stops_, {.prompt = tasks::PromptForm::kChat});
+    const engine::Drafted before = continuer_.drafted();
     std::string text;
     const int64_t start = io::steady_ns();
     int64_t first = start, tokens = 0;
@@ -197,7 +198,10 @@ class Chat {
     }
     emit_lines("\n");
     if (tokens == 0) first = io::steady_ns();
-    if (isatty(STDERR_FILENO) != 0) say(speed_of(stream, {start, first, io::steady_ns()}, tokens));
+    if (isatty(STDERR_FILENO) != 0) {
+      const std::string draft = draft_text(before, continuer_.drafted());
+      say(speed_of(stream, {start, first, io::steady_ns()}, tokens) + (draft.empty() ? "" : " [" + draft + "]"));
+    }
     if (tokens == 0 && was_interrupted != 0) {
       messages_.erase(messages_.size() - 1);
     } else {

@@ -151,6 +151,11 @@ class Writer {
   std::vector<Prompt> prompts_;
 };
 
+void say_draft(const tasks::Continuer& continuer) {
+  const std::string text = draft_text({}, continuer.drafted());
+  if (!text.empty()) say(text);
+}
+
 int run_generate(const GenerateOptions& options) {
   const tasks::Continuer continuer = open_continuer(options);
   if (options.stream) {
@@ -160,6 +165,7 @@ int run_generate(const GenerateOptions& options) {
     auto stream = continuer.stream(prompt, options.generation, stops_of(options, continuer), form_of(options));
     while (const auto part = stream.next()) emit_lines(*part);
     emit_lines("\n");
+    say_draft(continuer);
     return kOk;
   }
   Writer writer(options, continuer);
@@ -168,6 +174,7 @@ int run_generate(const GenerateOptions& options) {
     data::TextReader(options.read).read([&](const data::SourceText& source) { writer.add(source); });
   }
   writer.finish();
+  say_draft(continuer);
   if (writer.refused() > 0) {
     say(fmt::format("{} of the prompts have an error as their result: no token, or a bad record", writer.refused()));
   }
