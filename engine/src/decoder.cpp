@@ -107,7 +107,7 @@ bool Decoder::grow(int64_t tokens) {
 
 bool Decoder::keeps_states() const {
   return dynamic_cast<const KeyValueCache*>(impl_->cache.get()) != nullptr && !impl_->info.prefix_lm &&
-         !impl_->model.encoder.position().changes_within(impl_->longest);
+         !impl_->model.encoder.position().changes_within(std::max(impl_->longest, impl_->cache->length(0)));
 }
 
 int64_t Decoder::sequences() const { return impl_->cache->sequences(); }
