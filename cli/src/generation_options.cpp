@@ -36,6 +36,7 @@ void add_text_options(CLI::App& app, TextOptions& options) {
          "is written if it lacks some")
       ->type_name("FILE");
   add_precision(app, options.precision);
+  add_cache_precision(app, options.cache_precision);
   add_dictionary(app, options.load);
 }
 
@@ -81,8 +82,10 @@ void finish_text_options(const CLI::App& app, const Common& common, TextOptions&
 
 tasks::Continuer open_continuer(const TextOptions& options) {
   check_dictionaries(options.load);
-  tasks::Continuer continuer(model_of_run(options.model_dir, say),
-                             {.precision = options.precision, .load = options.load, .note = warn_user});
+  tasks::Continuer continuer(model_of_run(options.model_dir, say), {.precision = options.precision,
+                                                                    .cache_precision = options.cache_precision,
+                                                                    .load = options.load,
+                                                                    .note = warn_user});
   if (io::has_file(options.prompt_cache)) continuer.read_prompt_cache(options.prompt_cache);
   return continuer;
 }

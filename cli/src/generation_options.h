@@ -17,6 +17,7 @@ struct TextOptions {
   std::vector<std::string> stops;
   text::LoadOptions load;
   engine::Precision precision = engine::Precision::kFloat32;
+  engine::CachePrecision cache_precision = engine::CachePrecision::kAuto;
   engine::GenerationOptions generation;
   bool sample = false, no_stop = false;
 };

@@ -138,7 +138,7 @@ struct Generator::Impl {
   // That of a model whose tokens keep their states.
   KeyValueCache& cache() {
     auto* const cache = dynamic_cast<KeyValueCache*>(&decoder.cache());
-    if (cache == nullptr || !decoder.keeps_states()) {
+    if (cache == nullptr || !decoder.keeps_states(std::ssize(decoder.ids(0)))) {
       fail(kGeneratorWhere,
            "a prompt cache must be of a model whose keys and values stay as a sequence grows, got linear attention, a "
            "prefix language model, or a rotation that changes with the length");
@@ -166,6 +166,17 @@ struct Generator::Impl {
     file->copy_to(cache(), same);
   }
 
+  // Computes a long prompt in parts, whose memory is bounded, up to the last one; returns the tokens that it has then.
+  int64_t read_parts(int64_t sequence, std::span<const int32_t> prompt, int64_t kept) {
+    while (std::ssize(prompt) - kept > kPrefillTokens && decoder.keeps_states(std::ssize(prompt))) {
+      add(sequence, prompt.subspan(static_cast<size_t>(kept), kPrefillTokens));
+      append();
+      start_append();
+      kept += kPrefillTokens;
+    }
+    return kept;
+  }
+
   // Puts prompts from run->next on into free places, some at a time, and finds the first token of each. False: none.
   bool admit() {
     const int64_t width = PromptSearch::sequences_of(run->options);
@@ -177,8 +188,8 @@ struct Generator::Impl {
       const int64_t first = static_cast<int64_t>(place) * width, kept = kept_tokens(first, prompt);
       if (!admitted.empty() && std::ssize(ids) + std::ssize(prompt) - kept > kPrefillTokens) break;
       for (int64_t i = 0; i < width; ++i) decoder.truncate(first + i, i == 0 ? kept : 0);
-      add(first, prompt.subspan(static_cast<size_t>(kept)));
       run->kept += kept;
+      add(first, prompt.subspan(static_cast<size_t>(read_parts(first, prompt, kept))));
       run->places[place].prompt = run->next++;
       admitted.push_back(place);
     }

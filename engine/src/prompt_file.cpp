@@ -14,15 +14,15 @@ namespace {
 
 constexpr const char *kIds = "ids", *kDataHash = "data_hash";
 
-// How a cache stores a row of a head.
-struct RowForm {
-  io::DType dtype;
-  int64_t elements, bytes;
-};
+io::DType dtype_of(const KeyValueCache::Shape& shape) {
+  if (shape.type == RF_CACHE_INT8) return io::DType::kI8;
+  return shape.row_bytes() == 2 * shape.row() ? io::DType::kBF16 : io::DType::kF32;
+}
 
-RowForm form_of(const KeyValueCache::Shape& shape) {
-  return {shape.element_bytes == 2 ? io::DType::kBF16 : io::DType::kF32, shape.head_dim,
-          shape.head_dim * shape.element_bytes};
+// Facts about the cache's form too.
+PromptFacts with_form(PromptFacts facts, const KeyValueCache::Shape& shape) {
+  facts["cache"] = io::safetensors_name(dtype_of(shape));
+  return facts;
 }
 
 struct HeadRows {
@@ -35,7 +35,7 @@ std::vector<HeadRows> head_rows(const KeyValueCache& cache) {
   std::vector<HeadRows> rows;
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     for (int64_t head = 0; head < shape.heads; ++head) {
-      const int64_t offset = head * shape.capacity * form_of(shape).bytes;
+      const int64_t offset = head * shape.capacity * shape.row_bytes();
       rows.push_back({fmt::format("{}.{}.keys", layer, head), cache.keys(layer, 0) + offset});
       rows.push_back({fmt::format("{}.{}.values", layer, head), cache.values(layer, 0) + offset});
     }
@@ -64,7 +64,7 @@ PromptFile::PromptFile(const std::string& path, const PromptFacts& facts, const 
                        int64_t vocab_size)
     : file_(path) {
   PromptFacts given = file_.metadata();
-  for (const auto& [key, value] : facts) {
+  for (const auto& [key, value] : with_form(facts, cache.shape())) {
     if (given[key] != value) {
       fail(path, "a prompt cache must have {} {}, that of this call, got {}", key, value,
            given[key].empty() ? "none" : io::printable(given[key]));
@@ -74,13 +74,12 @@ PromptFile::PromptFile(const std::string& path, const PromptFacts& facts, const 
     fail(path, "a prompt cache must have the data of its {}, got others: it is damaged", kDataHash);
   const io::TensorView* const ids = file_.find(kIds);
   const std::vector<HeadRows> rows = head_rows(cache);
-  const RowForm form = form_of(cache.shape());
   const int64_t tokens = ids == nullptr || ids->shape.size() != 1 ? 0 : ids->shape[0];
   bool fits = tokens > 0 && ids->dtype == io::DType::kI32 && file_.tensors().size() == rows.size() + 1;
   for (const HeadRows& each : rows) {
     const io::TensorView* const found = file_.find(each.name);
-    fits = fits && found != nullptr && found->dtype == form.dtype &&
-           found->shape == std::vector<int64_t>{tokens, form.elements};
+    fits = fits && found != nullptr && found->dtype == dtype_of(cache.shape()) &&
+           found->shape == std::vector<int64_t>{tokens, cache.row()};
   }
   if (!fits) fail(path, "a prompt cache must have ids and the keys and values of each layer and head, got others");
   ids_.resize(static_cast<size_t>(tokens));
@@ -90,22 +89,22 @@ PromptFile::PromptFile(const std::string& path, const PromptFacts& facts, const 
 }
 
 void PromptFile::copy_to(KeyValueCache& cache, int64_t tokens) const {
-  const auto bytes = static_cast<size_t>(tokens * form_of(cache.shape()).bytes);
+  const auto bytes = static_cast<size_t>(tokens * cache.shape().row_bytes());
   for (const HeadRows& each : head_rows(cache)) std::memcpy(each.data, file_.find(each.name)->data.data(), bytes);
   cache.append(0, ids().first(static_cast<size_t>(tokens)));
 }
 
-void write_prompt_file(const std::string& path, PromptFacts facts, const KeyValueCache& cache, int64_t tokens) {
+void write_prompt_file(const std::string& path, const PromptFacts& facts, const KeyValueCache& cache, int64_t tokens) {
   const auto ids = std::as_bytes(cache.ids(0).first(static_cast<size_t>(tokens)));
-  const RowForm form = form_of(cache.shape());
-  const auto bytes = static_cast<size_t>(tokens * form.bytes);
+  const auto bytes = static_cast<size_t>(tokens * cache.shape().row_bytes());
   std::vector<io::TensorView> tensors = {{kIds, io::DType::kI32, {tokens}, ids}};
   for (const HeadRows& each : head_rows(cache)) {
     const std::span data(reinterpret_cast<const std::byte*>(each.data), bytes);
-    tensors.push_back({each.name, form.dtype, {tokens, form.elements}, data});
+    tensors.push_back({each.name, dtype_of(cache.shape()), {tokens, cache.row()}, data});
   }
-  facts[kDataHash] = hash_of(tensors);
-  io::write_safetensors(path, tensors, facts);
+  PromptFacts all = with_form(facts, cache.shape());
+  all[kDataHash] = hash_of(tensors);
+  io::write_safetensors(path, tensors, all);
 }
 
 }  // namespace rf::engine

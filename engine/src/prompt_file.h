@@ -1,6 +1,6 @@
 // Keys and values of a prompt in a safetensors file: "ids" [tokens], and for each layer and head "L.H.keys" and
-// "L.H.values" [tokens, head_dim], of the cache's dtype. Its metadata say what the bits depend on, and have a hash of
-// the data.
+// "L.H.values" [tokens, row], of the cache's dtype; rows of int8 end with the 4 bytes of their scale. Its metadata say
+// what the bits depend on, and have a hash of the data.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,6 @@ class PromptFile {
 };
 
 // The first tokens of sequence 0.
-void write_prompt_file(const std::string& path, PromptFacts facts, const KeyValueCache& cache, int64_t tokens);
+void write_prompt_file(const std::string& path, const PromptFacts& facts, const KeyValueCache& cache, int64_t tokens);
 
 }  // namespace rf::engine

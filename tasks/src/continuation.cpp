@@ -114,7 +114,8 @@ struct Continuer::Impl {
   Impl(const std::string& model_dir, const ContinuerOptions& options)
       : path(gguf_path(model_dir).value_or(model_dir)),
         tokenizer(load_tokenizer(model_dir, options)),
-        model(model_dir, {.precision = options.precision, .warn = options.note}),
+        model(model_dir,
+              {.precision = options.precision, .warn = options.note, .cache_precision = options.cache_precision}),
         ends(ends_of(tokenizer, model.info().stop_ids)),
         origin{.model_hash = {}, .precision = options.precision} {
     // Models often have more rows than tokens.

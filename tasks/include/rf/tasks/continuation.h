@@ -15,7 +15,8 @@
 #include "rf/text/tokenizer.h"
 
 namespace rf::engine {
-enum class Precision;      // rf/engine/precision.h
+enum class CachePrecision;  // rf/engine/precision.h
+enum class Precision;
 struct GenerationOptions;  // rf/engine/generator.h
 }  // namespace rf::engine
 
@@ -24,7 +25,8 @@ namespace rf::tasks {
 class JsonSchema;  // rf/tasks/json_schema.h
 
 struct ContinuerOptions {
-  engine::Precision precision{};  // kFloat32
+  engine::Precision precision{};             // kFloat32
+  engine::CachePrecision cache_precision{};  // kAuto
   text::LoadOptions load{};
   std::function<void(const std::string&)> note{};  // receives warnings; may be empty
 };
