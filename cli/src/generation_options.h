@@ -13,7 +13,7 @@
 namespace rf::cli {
 
 struct TextOptions {
-  std::string model_dir, system;
+  std::string model_dir, system, prompt_cache;
   std::vector<std::string> stops;
   text::LoadOptions load;
   engine::Precision precision = engine::Precision::kFloat32;

@@ -7,8 +7,15 @@
 #include <limits>
 #include <random>
 
+#include "file_hash.h"
+#include "prompt_file.h"
 #include "prompt_search.h"
+#include "rf/engine/names.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/gguf.h"
+#include "rf/model/foreign_models.h"
+#include "rf/status.h"
 
 namespace rf::engine {
 
@@ -40,6 +47,8 @@ void check_beams(const GenerationOptions& options, int64_t vocab_size) {
   }
 }
 
+}  // namespace
+
 void check_options(const GenerationOptions& options, int64_t vocab_size) {
   if (options.max_new_tokens < 1 || options.max_new_tokens > kMaxNewTokens)
     fail(kGeneratorWhere, "max_new_tokens must be in 1..{}, got {}", kMaxNewTokens, options.max_new_tokens);
@@ -61,8 +70,6 @@ void check_options(const GenerationOptions& options, int64_t vocab_size) {
   if (options.return_sequences < 1 || options.return_sequences > most)
     fail(kGeneratorWhere, "return_sequences must be in 1..{}, got {}", most, options.return_sequences);
 }
-
-}  // namespace
 
 struct Generator::Impl {
   // A prompt that is being continued.
@@ -92,6 +99,7 @@ struct Generator::Impl {
     Drafted drafted;
   };
   std::unique_ptr<Run> run;
+  std::unique_ptr<PromptFile> file;
   // What the decoder appends next.
   std::vector<int64_t> sequences, offsets;
   std::vector<int32_t> ids;
@@ -136,6 +144,37 @@ struct Generator::Impl {
     return std::ranges::mismatch(prompt.first(prompt.size() - 1), known).in1 - prompt.begin();
   }
 
+  // That of a model whose tokens keep their states.
+  KeyValueCache& cache() {
+    auto* const cache = dynamic_cast<KeyValueCache*>(&decoder.cache());
+    if (cache == nullptr || !decoder.keeps_states(std::ssize(decoder.ids(0)))) {
+      fail(kGeneratorWhere,
+           "a prompt cache must be of a model whose keys and values stay as a sequence grows, got linear attention, a "
+           "prefix language model, or a rotation that changes with the length");
+    }
+    return *cache;
+  }
+
+  PromptFacts facts(const PromptOrigin& origin) const {
+    return {
+        {"format", "roformer prompt cache 1"},
+        {"version", rf_version()},
+        {"instruction_set", rf_target()},
+        {"precision",
+         std::string(
+             std::ranges::find(kPrecisionNames, origin.precision, &Names<Precision, 3>::value_type::second)->first)},
+        {"model", origin.model_hash}};
+  }
+
+  // Tokens at the front of the prompt, which are in the file but not in a sequence.
+  void take_from_file(std::span<const int32_t> prompt) {
+    if (file == nullptr) return;
+    const int64_t same = std::ranges::mismatch(prompt, file->ids()).in1 - prompt.begin();
+    if (same <= kept_tokens(0, prompt)) return;
+    decoder.truncate(0, 0);
+    file->copy_to(cache(), same);
+  }
+
   // Computes a long prompt in parts, whose memory is bounded, up to the last one; returns the tokens that it has then.
   int64_t read_parts(int64_t sequence, std::span<const int32_t> prompt, int64_t kept) {
     while (std::ssize(prompt) - kept > kPrefillTokens && decoder.keeps_states(std::ssize(prompt))) {
@@ -147,8 +186,8 @@ struct Generator::Impl {
     return kept;
   }
 
-  // Puts prompts from run->next on into free places, some at a time.
-  void admit() {
+  // Puts prompts from run->next on into free places, some at a time, and finds the first token of each. False: none.
+  bool admit() {
     const int64_t width = PromptSearch::sequences_of(run->options);
     std::vector<size_t> admitted;
     start_append();
@@ -163,7 +202,7 @@ struct Generator::Impl {
       run->places[place].prompt = run->next++;
       admitted.push_back(place);
     }
-    if (admitted.empty()) return;
+    if (admitted.empty()) return false;
     const float* of_prompts = append();
     for (const size_t place : admitted) {
       std::unique_ptr<PromptSearch>& search = run->places[place].search;
@@ -175,6 +214,7 @@ struct Generator::Impl {
       std::seed_seq of_draft{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), uint32_t{0}, uint32_t{1}};
       run->places[place].random.seed(of_draft);
     }
+    return true;
   }
 
   void step_searches() {
@@ -305,7 +345,7 @@ struct Generator::Impl {
 
   // One step of all prompts of the run; false: all are done.
   bool step_run() {
-    admit();
+    if (admit()) return true;
     bool is_busy = false;
     for (Active& active : run->places) {
       if (active.search != nullptr && active.search->steps().empty()) {
@@ -358,6 +398,7 @@ void Generator::begin(std::vector<std::vector<int32_t>> prompts, const Generatio
     const int64_t most = impl_->draft->model->info().max_position_embeddings;
     impl_->draft->reserve(places, 1, most > 0 ? std::min(tokens, most) : tokens);
   }
+  if (!prompts.empty()) impl_->take_from_file(prompts.front());
   impl_->run = std::make_unique<Impl::Run>();
   impl_->run->results.resize(prompts.size());
   impl_->run->places.resize(static_cast<size_t>(places));
@@ -374,6 +415,28 @@ Drafted Generator::drafted() const { return impl_->run == nullptr ? Drafted{} : 
 int64_t Generator::kept_tokens() const { return impl_->run->kept; }
 
 int64_t Generator::kept_tokens(std::span<const int32_t> prompt) const { return impl_->kept_tokens(0, prompt); }
+
+void Generator::read_prompt(const std::string& path, const PromptOrigin& origin) {
+  impl_->file = std::make_unique<PromptFile>(path, impl_->facts(origin), impl_->cache(), impl_->vocab_size);
+}
+
+void Generator::write_prompt(const std::string& path, const PromptOrigin& origin,
+                             std::span<const int32_t> prompt) const {
+  const int64_t tokens = std::ranges::mismatch(prompt, impl_->decoder.ids(0)).in1 - prompt.begin();
+  if (tokens > 0) write_prompt_file(path, impl_->facts(origin), impl_->cache(), tokens);
+}
+
+std::string hash_of_model(const std::string& path) {
+  FileHash hash;
+  std::vector<std::string> files;
+  if (const std::optional<std::string> gguf = gguf_path(path)) {
+    files = io::GgufFile(*gguf).paths();
+  } else {
+    files = model_files(path);
+  }
+  for (const std::string& file : files) hash.add_file(file);
+  return hash.hex();
+}
 
 void Generator::next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out) {
   check_options(options, impl_->vocab_size);

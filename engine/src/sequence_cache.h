@@ -60,6 +60,8 @@ class KeyValueCache : public SequenceCache {
   // Throws std::bad_alloc. Memory is taken from the system as tokens come.
   explicit KeyValueCache(const Shape& shape);
 
+  const Shape& shape() const { return shape_; }
+
   // Makes room for more tokens of each sequence, and keeps what there is.
   void grow(int64_t capacity);
 

@@ -76,6 +76,7 @@ class ContinuationStream {
   // The same for one more token, whose part may be empty.
   std::optional<std::string> step();
   int64_t prompt_tokens() const;
+  int64_t new_tokens() const;          // so far
   int64_t kept_tokens() const;         // of the prompt, whose keys and values an earlier call left (engine::Generator)
   const Continuation& result() const;  // after the end
 
@@ -124,11 +125,16 @@ class Continuer {
 
   // The prompt of a conversation, by the model's chat template (rf/text/chat_template.h): messages of role and content,
   // and the beginning of the answer. A content that is a list of parts with texts is these texts, and arguments of
-  // calls of tools that are JSON text are their object. variables: others that the template reads, such as tools.
+  // calls of tools that are JSON text are their object. variables: others that the template reads, such as tools,
+  // but not those that the conversation and the tokenizer give.
   // Throws ArgumentError for other messages and for a model without a template, and the errors of ChatTemplate.
   std::string chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables) const;
   // How the answer to a prompt of chat() is written.
   AnswerFormat answer_format(const std::string& prompt, bool has_tools) const;
+
+  // The keys and values of prompts in a file, as engine::Generator reads and writes them. Throw its errors.
+  void read_prompt_cache(const std::string& path) const;
+  void write_prompt_cache(const std::string& path, const std::string& prompt, PromptForm form) const;
 
   // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, unless `empty` allows it, and as
   // engine::Generator does.
