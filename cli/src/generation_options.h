@@ -13,10 +13,11 @@
 namespace rf::cli {
 
 struct TextOptions {
-  std::string model_dir, system;
+  std::string model_dir, system, prompt_cache;
   std::vector<std::string> stops;
   text::LoadOptions load;
   engine::Precision precision = engine::Precision::kFloat32;
+  engine::CachePrecision cache_precision = engine::CachePrecision::kAuto;
   engine::GenerationOptions generation;
   bool sample = false, no_stop = false;
 };

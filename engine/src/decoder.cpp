@@ -105,9 +105,9 @@ bool Decoder::grow(int64_t tokens) {
   return true;
 }
 
-bool Decoder::keeps_states() const {
+bool Decoder::keeps_states(int64_t tokens) const {
   return dynamic_cast<const KeyValueCache*>(impl_->cache.get()) != nullptr && !impl_->info.prefix_lm &&
-         !impl_->model.encoder.position().changes_within(impl_->longest);
+         !impl_->model.encoder.position().changes_within(std::max(impl_->longest, tokens));
 }
 
 int64_t Decoder::sequences() const { return impl_->cache->sequences(); }

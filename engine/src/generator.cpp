@@ -5,8 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "file_hash.h"
+#include "prompt_file.h"
 #include "prompt_search.h"
+#include "rf/engine/names.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/gguf.h"
+#include "rf/model/foreign_models.h"
+#include "rf/status.h"
 
 namespace rf::engine {
 
@@ -38,6 +45,8 @@ void check_beams(const GenerationOptions& options, int64_t vocab_size) {
   }
 }
 
+}  // namespace
+
 void check_options(const GenerationOptions& options, int64_t vocab_size) {
   if (options.max_new_tokens < 1 || options.max_new_tokens > kMaxNewTokens)
     fail(kGeneratorWhere, "max_new_tokens must be in 1..{}, got {}", kMaxNewTokens, options.max_new_tokens);
@@ -58,8 +67,6 @@ void check_options(const GenerationOptions& options, int64_t vocab_size) {
   if (options.return_sequences < 1 || options.return_sequences > most)
     fail(kGeneratorWhere, "return_sequences must be in 1..{}, got {}", most, options.return_sequences);
 }
-
-}  // namespace
 
 struct Generator::Impl {
   // A prompt that is being continued.
@@ -83,6 +90,7 @@ struct Generator::Impl {
     int64_t kept = 0;  // tokens of prompts
   };
   std::unique_ptr<Run> run;
+  std::unique_ptr<PromptFile> file;
   // What the decoder appends next.
   std::vector<int64_t> sequences, offsets;
   std::vector<int32_t> ids;
@@ -127,8 +135,50 @@ struct Generator::Impl {
     return std::ranges::mismatch(prompt.first(prompt.size() - 1), known).in1 - prompt.begin();
   }
 
-  // Puts prompts from run->next on into free places, some at a time.
-  void admit() {
+  // That of a model whose tokens keep their states.
+  KeyValueCache& cache() {
+    auto* const cache = dynamic_cast<KeyValueCache*>(&decoder.cache());
+    if (cache == nullptr || !decoder.keeps_states(std::ssize(decoder.ids(0)))) {
+      fail(kGeneratorWhere,
+           "a prompt cache must be of a model whose keys and values stay as a sequence grows, got linear attention, a "
+           "prefix language model, or a rotation that changes with the length");
+    }
+    return *cache;
+  }
+
+  PromptFacts facts(const PromptOrigin& origin) const {
+    return {
+        {"format", "roformer prompt cache 1"},
+        {"version", rf_version()},
+        {"instruction_set", rf_target()},
+        {"precision",
+         std::string(
+             std::ranges::find(kPrecisionNames, origin.precision, &Names<Precision, 3>::value_type::second)->first)},
+        {"model", origin.model_hash}};
+  }
+
+  // Tokens at the front of the prompt, which are in the file but not in a sequence.
+  void take_from_file(std::span<const int32_t> prompt) {
+    if (file == nullptr) return;
+    const int64_t same = std::ranges::mismatch(prompt, file->ids()).in1 - prompt.begin();
+    if (same <= kept_tokens(0, prompt)) return;
+    decoder.truncate(0, 0);
+    file->copy_to(cache(), same);
+  }
+
+  // Computes a long prompt in parts, whose memory is bounded, up to the last one; returns the tokens that it has then.
+  int64_t read_parts(int64_t sequence, std::span<const int32_t> prompt, int64_t kept) {
+    while (std::ssize(prompt) - kept > kPrefillTokens && decoder.keeps_states(std::ssize(prompt))) {
+      add(sequence, prompt.subspan(static_cast<size_t>(kept), kPrefillTokens));
+      append();
+      start_append();
+      kept += kPrefillTokens;
+    }
+    return kept;
+  }
+
+  // Puts prompts from run->next on into free places, some at a time, and finds the first token of each. False: none.
+  bool admit() {
     const int64_t width = PromptSearch::sequences_of(run->options);
     std::vector<size_t> admitted;
     start_append();
@@ -138,12 +188,12 @@ struct Generator::Impl {
       const int64_t first = static_cast<int64_t>(place) * width, kept = kept_tokens(first, prompt);
       if (!admitted.empty() && std::ssize(ids) + std::ssize(prompt) - kept > kPrefillTokens) break;
       for (int64_t i = 0; i < width; ++i) decoder.truncate(first + i, i == 0 ? kept : 0);
-      add(first, prompt.subspan(static_cast<size_t>(kept)));
       run->kept += kept;
+      add(first, prompt.subspan(static_cast<size_t>(read_parts(first, prompt, kept))));
       run->places[place].prompt = run->next++;
       admitted.push_back(place);
     }
-    if (admitted.empty()) return;
+    if (admitted.empty()) return false;
     const float* of_prompts = append();
     for (const size_t place : admitted) {
       std::unique_ptr<PromptSearch>& search = run->places[place].search;
@@ -152,6 +202,7 @@ struct Generator::Impl {
       search->advance(of_prompts);
       of_prompts += vocab_size;
     }
+    return true;
   }
 
   void step_searches() {
@@ -171,7 +222,7 @@ struct Generator::Impl {
 
   // One step of all prompts of the run; false: all are done.
   bool step_run() {
-    admit();
+    if (admit()) return true;
     bool is_busy = false;
     for (Active& active : run->places) {
       if (active.search != nullptr && active.search->steps().empty()) {
@@ -212,6 +263,7 @@ void Generator::begin(std::vector<std::vector<int32_t>> prompts, const Generatio
   const int64_t width = PromptSearch::sequences_of(options);
   const int64_t places = std::clamp<int64_t>(options.batch / width, 1, std::max<int64_t>(1, std::ssize(prompts)));
   if (!prompts.empty()) impl_->reserve(places * width, longest, options.max_new_tokens);
+  if (!prompts.empty()) impl_->take_from_file(prompts.front());
   impl_->run = std::make_unique<Impl::Run>();
   impl_->run->results.resize(prompts.size());
   impl_->run->places.resize(static_cast<size_t>(places));
@@ -226,6 +278,28 @@ std::vector<std::vector<Generated>> Generator::take() { return std::move(impl_->
 int64_t Generator::kept_tokens() const { return impl_->run->kept; }
 
 int64_t Generator::kept_tokens(std::span<const int32_t> prompt) const { return impl_->kept_tokens(0, prompt); }
+
+void Generator::read_prompt(const std::string& path, const PromptOrigin& origin) {
+  impl_->file = std::make_unique<PromptFile>(path, impl_->facts(origin), impl_->cache(), impl_->vocab_size);
+}
+
+void Generator::write_prompt(const std::string& path, const PromptOrigin& origin,
+                             std::span<const int32_t> prompt) const {
+  const int64_t tokens = std::ranges::mismatch(prompt, impl_->decoder.ids(0)).in1 - prompt.begin();
+  if (tokens > 0) write_prompt_file(path, impl_->facts(origin), impl_->cache(), tokens);
+}
+
+std::string hash_of_model(const std::string& path) {
+  FileHash hash;
+  std::vector<std::string> files;
+  if (const std::optional<std::string> gguf = gguf_path(path)) {
+    files = io::GgufFile(*gguf).paths();
+  } else {
+    files = model_files(path);
+  }
+  for (const std::string& file : files) hash.add_file(file);
+  return hash.hex();
+}
 
 void Generator::next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out) {
   check_options(options, impl_->vocab_size);

@@ -16,6 +16,7 @@ from . import _checks, _native
 _engine = _native.load()
 
 POOLINGS = ("cls", "last", "max", "mean", "mean-sqrt-len", "pooler", "weighted-mean")
+CACHE_PRECISIONS = ("auto", "bfloat16", "int8")
 TASKS = ("embed", "fill-mask", "generate", "predict")
 
 
@@ -46,6 +47,8 @@ class Engine:
             lengths that the model has for it.
         adapter: a folder with an adapter of PEFT (LoRA), which is added to the weights; or the task of a model that has
             adapters (jina-embeddings-v3), with its prompt where none is given.
+        cache_precision: of the keys and values that ``generate`` keeps; ``"auto"``: as they are computed
+            (docs/generation.md).
 
     Raises:
         FileNotFoundError: the directory or a file that it must have does not exist.
@@ -70,6 +73,7 @@ class Engine:
         prompt_name: str | None = None,
         role: Literal["query", "document"] | None = None,
         adapter: str | os.PathLike | None = None,
+        cache_precision: Literal["auto", "bfloat16", "int8"] = "auto",
     ):
         where = "engine"
         options = _checks.engine_options(where, precision, token_budget, threads)
@@ -93,6 +97,7 @@ class Engine:
         for name, value in (("prompt", prompt), ("prompt_name", prompt_name), ("adapter", adapter)):
             if value is not None:
                 options[name] = _checks.text(where, name, value)
+        options["cache_precision"] = _checks.choice(where, "cache_precision", cache_precision, CACHE_PRECISIONS)
         self._engine = _engine.Engine(_checks.model(where, model_dir), json.dumps(options))
         self._options = options
         self._embedding_info: dict[str, Any] | None = None

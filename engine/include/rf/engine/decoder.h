@@ -58,8 +58,8 @@ class RF_ENGINE_API Decoder {
   // Makes room for so many tokens, up to the model's positions, and keeps the sequences; false: it cannot.
   bool grow(int64_t tokens);
   // Whether a token that a sequence keeps has the state that it has in a new one: the tokens up to it decide it, and
-  // not how they came or how long a sequence has been.
-  bool keeps_states() const;
+  // not how they came or how long a sequence has been, or will be with `tokens`.
+  bool keeps_states(int64_t tokens = 0) const;
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

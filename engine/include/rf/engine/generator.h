@@ -10,10 +10,12 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rf/engine/decoder.h"
 #include "rf/engine/model.h"
+#include "rf/engine/precision.h"
 
 namespace rf::engine {
 
@@ -51,6 +53,17 @@ struct GenerationOptions {
   std::function<std::span<const uint64_t>(std::span<const int32_t> added)> allowed{};
 };
 
+// What the bits of keys and values depend on, besides the program and its instruction set.
+struct PromptOrigin {
+  std::string model_hash;
+  Precision precision{};  // kFloat32
+};
+// Of the configuration and the weights of a directory or a GGUF file. Throws Error for an unreadable file.
+RF_ENGINE_API std::string hash_of_model(const std::string& path);
+
+// Throws Error for options that no model of so many tokens takes.
+RF_ENGINE_API void check_options(const GenerationOptions& options, int64_t vocab_size);
+
 struct Generated {
   std::vector<int32_t> ids;    // the new tokens
   double log_probability = 0;  // sum of log-probabilities of the new tokens, before any option changes them
@@ -82,6 +95,12 @@ class RF_ENGINE_API Generator {
   // Tokens of the run's prompts that were not computed; and what that would be for a prompt in the next run.
   int64_t kept_tokens() const;
   int64_t kept_tokens(std::span<const int32_t> prompt) const;
+  // From now on, the first tokens of a run's first prompt are not computed if a file of write_prompt() has them. Throws
+  // Error for a file that is damaged, or of another model, precision, version or instruction set, and for a model whose
+  // keys and values change as a sequence grows (Decoder).
+  void read_prompt(const std::string& path, const PromptOrigin& origin);
+  // Writes the keys and values of the first tokens of a prompt, as many as the first sequence of the last run has.
+  void write_prompt(const std::string& path, const PromptOrigin& origin, std::span<const int32_t> prompt) const;
   // Probabilities of the token after a prompt that kSample draws from, [vocab_size].
   void next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out);
 
