@@ -49,6 +49,7 @@ class Engine:
             adapters (jina-embeddings-v3), with its prompt where none is given.
         cache_precision: of the keys and values that ``generate`` keeps; ``"auto"``: as they are computed
             (docs/generation.md).
+        draft: a smaller model with the same tokens, which proposes tokens to ``generate`` (docs/generation.md).
 
     Raises:
         FileNotFoundError: the directory or a file that it must have does not exist.
@@ -74,6 +75,7 @@ class Engine:
         role: Literal["query", "document"] | None = None,
         adapter: str | os.PathLike | None = None,
         cache_precision: Literal["auto", "bfloat16", "int8"] = "auto",
+        draft: str | os.PathLike | None = None,
     ):
         where = "engine"
         options = _checks.engine_options(where, precision, token_budget, threads)
@@ -98,6 +100,8 @@ class Engine:
             if value is not None:
                 options[name] = _checks.text(where, name, value)
         options["cache_precision"] = _checks.choice(where, "cache_precision", cache_precision, CACHE_PRECISIONS)
+        if draft is not None:
+            options["draft"] = _checks.model(where, draft)
         self._engine = _engine.Engine(_checks.model(where, model_dir), json.dumps(options))
         self._options = options
         self._embedding_info: dict[str, Any] | None = None
@@ -242,6 +246,7 @@ class Engine:
         json_schema: Mapping[str, Any] | bool | None = None,
         batch: int = 8,
         stream: bool = False,
+        draft_tokens: int = 4,
     ) -> "Generations | TextStream":
         """Texts that a causal language model continues (docs/generation.md).
 
@@ -264,6 +269,7 @@ class Engine:
             json_schema: each text is a value of this schema (docs/generation.md), unless ``max_new_tokens`` ends it.
             batch: sequences that are computed together; results do not depend on it.
             stream: of one string, without beams: returns an iterator over the parts of its text.
+            draft_tokens: that the engine's ``draft`` proposes at a step.
 
         Returns:
             For each prompt a list of ``num_return_sequences`` dictionaries: ``text`` that was added, its ``ids``,
@@ -278,6 +284,7 @@ class Engine:
             "repetition_penalty": _checks.number(where, "repetition_penalty", repetition_penalty),
             "num_return_sequences": _checks.integer(where, "num_return_sequences", num_return_sequences),
             "batch": _checks.integer(where, "batch", batch),
+            "draft_tokens": _checks.integer(where, "draft_tokens", draft_tokens),
         }
         sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         given = [name for name, value in sampling.items() if value is not None]
