@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import NoneType
 from typing import Literal
 
@@ -137,12 +136,13 @@ def weights(q: Tensor, k: Tensor, terms: Terms | None, *, dropout: float = 0.0, 
         raise ValueError(f"[attention] return_weights must be without dropout and outside of compiled code, got {got}")
     if isinstance(terms, DeferredTerms):
         terms = terms.made()
-    if terms is not None:
-        origin = terms._origin
-        terms = replace(terms, value=None, value_table=None)
-        terms._origin = origin
-    units = torch.eye(k.shape[1], dtype=k.dtype, device=k.device)[None, :, None].expand(len(k), -1, k.shape[2], -1)
-    return attention(q, k, units, terms, kernel="explicit", **options).transpose(1, 2)
+    terms = None if terms is None else terms.of_scores()
+    return attention(q, k, unit_values(k), terms, kernel="explicit", **options).transpose(1, 2)
+
+
+def unit_values(k: Tensor) -> Tensor:
+    """A unit vector for each key: their weighted sum is the weights."""
+    return torch.eye(k.shape[1], dtype=k.dtype, device=k.device)[None, :, None].expand(len(k), -1, k.shape[2], -1)
 
 
 def attend(
