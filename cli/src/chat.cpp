@@ -211,6 +211,7 @@ class Chat {
     generation.max_new_tokens = std::min(generation.max_new_tokens, room_after(prompt));
     prompt_ = prompt;
     auto stream = continuer_.stream(prompt, generation, stops_, {.prompt = tasks::PromptForm::kChat});
+    const engine::Drafted before = continuer_.drafted();
     std::string text;
     const int64_t start = io::steady_ns();
     int64_t first = start, of_first = 0;  // tokens
@@ -230,7 +231,10 @@ class Chat {
     }
     emit_lines("\n");
     if (of_first == 0) first = io::steady_ns();
-    if (isatty(STDERR_FILENO) != 0) say(speed_of(stream, {start, first, io::steady_ns()}, of_first));
+    if (isatty(STDERR_FILENO) != 0) {
+      const std::string draft = draft_text(before, continuer_.drafted());
+      say(speed_of(stream, {start, first, io::steady_ns()}, of_first) + (draft.empty() ? "" : " [" + draft + "]"));
+    }
     if (stream.new_tokens() == 0 && was_interrupted != 0) {
       messages_.erase(messages_.size() - 1);
     } else {

@@ -159,6 +159,11 @@ class Writer {
   std::vector<Prompt> prompts_;
 };
 
+void say_draft(const tasks::Continuer& continuer) {
+  const std::string text = draft_text({}, continuer.drafted());
+  if (!text.empty()) say(text);
+}
+
 std::string only_prompt(const GenerateOptions& options, const tasks::Continuer& continuer) {
   if (!options.chat) return options.prompts[0];
   return continuer.chat(with_system(options, messages_of(options.prompts[0])), OrderedJson::object());
@@ -179,6 +184,7 @@ int run_generate(const GenerateOptions& options) {
     auto stream = continuer.stream(prompt, options.generation, stops_of(options, continuer), form_of(options));
     while (const auto part = stream.next()) emit_lines(*part);
     emit_lines("\n");
+    say_draft(continuer);
     finish_cache(options, continuer, stream.prompt_tokens(), stream.kept_tokens());
     return kOk;
   }
@@ -188,6 +194,7 @@ int run_generate(const GenerateOptions& options) {
     data::TextReader(options.read).read([&](const data::SourceText& source) { writer.add(source); });
   }
   writer.finish();
+  say_draft(continuer);
   finish_cache(options, continuer, writer.read(), writer.kept());
   if (writer.refused() > 0) {
     say(fmt::format("{} of the prompts have an error as their result: no token, or a bad record", writer.refused()));

@@ -31,6 +31,13 @@ void add_text_options(CLI::App& app, TextOptions& options) {
       ->allow_extra_args(false);
   app.add_flag("--no-stop", options.no_stop, "Nothing ends a text before --max-new-tokens");
   app.add_option(
+         "--draft", options.draft,
+         "Directory or GGUF file of a smaller model with the same tokens, whose proposals are verified together: "
+         "greedy texts stay the same, sampled ones keep their distribution")
+      ->type_name("DIR");
+  add_default(app, "--draft-tokens", generation.draft_tokens, "Tokens that --draft proposes at a step")
+      ->needs("--draft");
+  app.add_option(
          "--prompt-cache", options.prompt_cache,
          "File with keys and values of a prompt: the tokens with which it begins are not computed again, and it "
          "is written if it lacks some")
@@ -67,6 +74,10 @@ void finish_text_options(const CLI::App& app, const Common& common, TextOptions&
     fail_usage(where, "--num-return-sequences must be 1 without sampling and --beams, got {}",
                options.generation.return_sequences);
   }
+  if (!options.draft.empty() && (has_beams || options.generation.return_sequences != 1)) {
+    fail_usage(where, "--draft must be without --beams and --num-return-sequences, got {}",
+               has_beams ? "--beams" : "--num-return-sequences");
+  }
   if (!options.stops.empty() && options.no_stop) fail_usage(where, "--no-stop must be without --stop, got both");
   options.generation.search = has_beams          ? engine::Search::kBeams
                               : sampling.empty() ? engine::Search::kGreedy
@@ -80,12 +91,20 @@ void finish_text_options(const CLI::App& app, const Common& common, TextOptions&
   }
 }
 
+std::string draft_text(const engine::Drafted& before, const engine::Drafted& after) {
+  const int64_t proposed = after.proposed - before.proposed;
+  return proposed == 0 ? ""
+                       : fmt::format("draft: {} of {} tokens accepted", after.accepted - before.accepted, proposed);
+}
+
 tasks::Continuer open_continuer(const TextOptions& options) {
   check_dictionaries(options.load);
-  tasks::Continuer continuer(model_of_run(options.model_dir, say), {.precision = options.precision,
-                                                                    .cache_precision = options.cache_precision,
-                                                                    .load = options.load,
-                                                                    .note = warn_user});
+  tasks::Continuer continuer(model_of_run(options.model_dir, say),
+                             {.precision = options.precision,
+                              .cache_precision = options.cache_precision,
+                              .draft = options.draft.empty() ? "" : model_of_run(options.draft, say),
+                              .load = options.load,
+                              .note = warn_user});
   if (io::has_file(options.prompt_cache)) continuer.read_prompt_cache(options.prompt_cache);
   return continuer;
 }

@@ -90,6 +90,23 @@ OrderedJson messages_of(OrderedJson messages) {
   return messages;
 }
 
+// The text of each id must be the same.
+void check_draft(const text::Tokenizer& own, const text::Tokenizer& draft) {
+  const int64_t size = own.vocabulary().size(), of_draft = draft.vocabulary().size();
+  for (int64_t id = 0; id < std::min(size, of_draft); ++id) {
+    const std::string &token = own.vocabulary().token(id), &other = draft.vocabulary().token(id);
+    if (token == other) continue;
+    fail<ArgumentError>(kContinuationWhere,
+                        "a draft must have the tokens of the model, got {} in place of {} for id {}",
+                        io::printable(other), io::printable(token), id);
+  }
+  if (size != of_draft) {
+    fail<ArgumentError>(kContinuationWhere, "a draft must have the {} tokens of the model, got {}: {} is in one alone",
+                        size, of_draft,
+                        io::printable((size < of_draft ? draft : own).vocabulary().token(std::min(size, of_draft))));
+  }
+}
+
 text::Tokenizer load_tokenizer(const std::string& model_dir, const ContinuerOptions& options) {
   const io::WarningScope scope(options.note);
   check_model_type(model_dir, Opens::kEncodersAndDecoders);
@@ -102,11 +119,13 @@ struct Continuer::Impl {
   std::string path;
   text::Tokenizer tokenizer;
   engine::Model model;
+  std::optional<engine::Model> draft;
   Ends ends;
   // Generators that no call uses; each keeps its cache for the next.
   static constexpr size_t kMostIdle = 4;
   std::mutex mutex;
   std::vector<engine::Generator> idle;
+  engine::Drafted drafted;                          // by those that are back
   std::optional<text::ChatTemplate> chat_template;  // read when it is asked for
   std::optional<TokenTrie> trie;                    // made when it is asked for
   engine::PromptOrigin origin;                      // the same, of its hash
@@ -124,14 +143,22 @@ struct Continuer::Impl {
       fail(kContinuationWhere, "vocab_size of {} must be at least its vocabulary's {}, got {}", model_dir, tokens,
            rows);
     }
+    if (!options.draft.empty()) {
+      check_draft(tokenizer, load_tokenizer(options.draft, options));
+      draft.emplace(options.draft, engine::ModelOptions{.precision = options.precision,
+                                                        .warn = options.note,
+                                                        .cache_precision = options.cache_precision});
+    }
     idle.reserve(kMostIdle);
-    idle.emplace_back(model);  // refuses models that are not causal
+    idle.push_back(new_generator());  // refuses models that are not causal
   }
+
+  engine::Generator new_generator() const { return engine::Generator(model, draft ? &*draft : nullptr); }
 
   // The one that keeps the most tokens of a prompt, or else has not been used for longest.
   engine::Generator take_generator(std::span<const int32_t> prompt) {
     const std::lock_guard lock(mutex);
-    if (idle.empty()) return engine::Generator(model);
+    if (idle.empty()) return new_generator();
     const auto best = std::ranges::max_element(
         idle, {}, [prompt](const engine::Generator& generator) { return generator.kept_tokens(prompt); });
     engine::Generator generator = std::move(*best);
@@ -140,6 +167,7 @@ struct Continuer::Impl {
   }
   void give_back(engine::Generator generator) {
     const std::lock_guard lock(mutex);
+    drafted += generator.drafted();
     if (idle.size() < kMostIdle) idle.push_back(std::move(generator));
   }
 
@@ -387,6 +415,11 @@ int64_t Continuer::max_length() const { return impl_->model.info().max_position_
 
 int64_t Continuer::room_after(const std::string& prompt) const {
   return max_length() - std::ssize(impl_->tokens_of(prompt, PromptForm::kChat));
+}
+
+engine::Drafted Continuer::drafted() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->drafted;
 }
 
 void Continuer::read_prompt_cache(const std::string& path) const {

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,7 @@ from engine_case import make_oracle
 from engine_modules import save_linear
 from rf_engine import EngineError
 from rf_generation import CausalEngine, Decoder, check_batches_and_threads, check_grown
+from rope_scaling_reference import DIGITS, frequencies
 from rotary_decoders import make_decoder, make_rows, oracle_logits
 
 CACHES = ("bfloat16", "int8")
@@ -20,6 +22,8 @@ CACHES = ("bfloat16", "int8")
 
 def rounded(x, cache):
     """[.., head_dim]"""
+    if cache == "none":
+        return x
     if cache == "bfloat16":
         return x.bfloat16().float()
     scale = x.abs().amax(-1, keepdim=True) / 127
@@ -111,6 +115,45 @@ def test_long_prompts(tmp_path):
         assert result == engine.generate([prompt], max_new_tokens=3)[0][0]
         first = engine.generate([prompt], max_new_tokens=1)[0][0]
         assert first.log_probability == pytest.approx(logits.max() - np.logaddexp.reduce(logits), rel=tol.T1_RTOL)
+
+
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192}  # of Llama 3.2 1B  # fmt: skip
+
+
+def last_logits(oracle, ids, cache):
+    """Of a model with one layer and one head: the last token's, in float64, with exact angles."""
+    oracle = oracle.double()
+    layer, model = oracle.model.layers[0], oracle.model
+    with torch.no_grad(), mpmath.workdps(DIGITS):
+        x = model.embed_tokens(torch.tensor(ids).long())
+        read = layer.input_layernorm(x)
+        keys, values = (
+            rounded(project(read), cache).double() for project in (layer.self_attn.k_proj, layer.self_attn.v_proj)
+        )
+        theta = torch.tensor([float(f) for f in frequencies(LLAMA3, keys.shape[-1])]).double()
+        turns = torch.polar(torch.ones(()).double(), torch.arange(len(ids)).double()[:, None] * theta)
+        half = len(theta)
+        query = layer.self_attn.q_proj(read[-1:])
+        rotated_query = torch.complex(query[:, :half], query[:, half:]) * turns[-1]
+        rotated_keys = torch.complex(keys[:, :half], keys[:, half:]) * turns
+        scores = (rotated_keys * rotated_query.conj()).real.sum(-1) / np.sqrt(2 * half)
+        y = x[-1] + layer.self_attn.o_proj(torch.softmax(scores, 0) @ values)
+        y = y + layer.mlp(layer.post_attention_layernorm(y))
+        return oracle.lm_head(model.norm(y)).numpy()
+
+
+def test_long_context(tmp_path):
+    """131,072 tokens with the scaling of the file: the last token reads keys at every position."""
+    tokens = 131072
+    shape = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1)
+    oracle = make_decoder("llama", tmp_path, **shape, max_position_embeddings=tokens, rope_parameters=LLAMA3)
+    (row,) = make_rows((tokens,))
+    decoder = Decoder(CausalEngine(tmp_path, cache="int8"), 1, tokens)
+    for part in np.split(row, 32):
+        ours = decoder.append([0], [part])[0]
+    expected, exact = last_logits(oracle, row, "int8"), last_logits(oracle, row, "none")
+    assert np.linalg.norm(ours - expected) <= tol.CACHE_ROUNDING_SHARE * np.linalg.norm(exact - expected)
 
 
 def test_refused(tmp_path):

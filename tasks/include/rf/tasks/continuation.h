@@ -17,7 +17,8 @@
 namespace rf::engine {
 enum class CachePrecision;  // rf/engine/precision.h
 enum class Precision;
-struct GenerationOptions;  // rf/engine/generator.h
+struct Drafted;  // rf/engine/generator.h
+struct GenerationOptions;
 }  // namespace rf::engine
 
 namespace rf::tasks {
@@ -27,6 +28,8 @@ class JsonSchema;  // rf/tasks/json_schema.h
 struct ContinuerOptions {
   engine::Precision precision{};             // kFloat32
   engine::CachePrecision cache_precision{};  // kAuto
+  std::string
+      draft{};  // directory or GGUF file of a smaller model with the same tokens, for engine::Generator; "": none
   text::LoadOptions load{};
   std::function<void(const std::string&)> note{};  // receives warnings; may be empty
 };
@@ -103,13 +106,15 @@ class ContinuationRun {
 // Thread-safe.
 class Continuer {
  public:
-  // Throws Error for a model that is not causal, or with a different vocabulary.
+  // Throws Error for a model that is not causal, or with a different vocabulary, and for a draft with other tokens.
   explicit Continuer(const std::string& model_dir, const ContinuerOptions& options = {});
 
   const text::Tokenizer& tokenizer() const;
   int64_t max_length() const;  // tokens of a prompt with its continuation
   int64_t room_after(
       const std::string& prompt) const;  // tokens that this leaves after a prompt of chat(); below 1: none
+
+  engine::Drafted drafted() const;  // by all calls that are finished
 
   // The end tokens in the tokenizer's format: [SEP] in "[CLS] text [SEP]".
   Stops default_stops() const;
