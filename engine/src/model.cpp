@@ -43,7 +43,7 @@ ModelInfo info_of(const ModelConfig& config, Head head) {
                  .architecture = architecture_of(config, head),
                  .head = head,
                  .vocab_size = config.vocab_size,
-                 .hidden_size = config.hidden_size,
+                 .hidden_size = config.output_width(),
                  .layers = config.num_hidden_layers,
                  .heads = config.num_attention_heads,
                  .type_vocab_size = std::max<int64_t>(1, config.type_vocab_size),

@@ -39,7 +39,8 @@ def generate(model, prompt, *options, cache=None, command="generate"):
     [
         (),
         ("--precision", "bfloat16"),
-        ("--precision", "int8"),
+        ("--precision", "int8", "--cache-precision", "bfloat16"),
+        ("--cache-precision", "int8"),
         ("--sample", "--seed", 4, "--num-return-sequences", 3),
         ("--beams", 3),
         ("--chat", "--system", "dogs", "--stream"),
@@ -116,7 +117,8 @@ def test_refused(folder, tmp_path):
         message(whole[:size])
     for at in range(8, 300, 9):  # of the header
         message(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
-    assert 'must have precision bfloat16, that of this call, got "float32"' in message(whole, "--precision", "bfloat16")
+    assert 'must have precision int8, that of this call, got "float32"' in message(whole, "--precision", "int8")
+    assert 'must have cache BF16, that of this call, got "F32"' in message(whole, "--cache-precision", "bfloat16")
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     tensors = safetensors.numpy.load_file(other / "model.safetensors")
