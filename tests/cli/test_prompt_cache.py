@@ -9,7 +9,8 @@ import pytest
 import safetensors.numpy
 
 from chat_model import save_chat_model
-from cli_support import refused, run
+from cli_support import refused, results, run
+from engine_modules import save_linear
 from rotary_decoders import make_decoder, make_tokenizer, write_gguf
 
 LONG = "the quick brown fox jumps over lazy dogs 3 times, "
@@ -147,3 +148,14 @@ def test_refused(folder, tmp_path):
             "generate", "--model", folder, *(("--prompt", "a") if options[0] == "--prompt" else ()), *options,
             "--prompt-cache", bad, code=2,
         )  # fmt: skip
+
+
+def test_states_that_change(tmp_path):
+    """Sums over keys are no rows that a file could keep."""
+    save_linear(tmp_path, "elu", "after_map", head="RfEncoderForCausalLM", is_decoder=True, vocab_size=261)
+    results("vocab", "--bytes", "--output", tmp_path)
+    asked = ("generate", "--model", tmp_path, "--prompt", "a", "--max-new-tokens", 2)
+    assert results(*asked)
+    assert "a prompt cache must be of a model whose keys and values stay as a sequence grows" in refused(
+        *asked, "--prompt-cache", tmp_path / "cache"
+    )
