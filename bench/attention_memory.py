@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Memory of fused attention in addition to its inputs, outputs and gradients: one head of 64, float32, RoPE.
 
-    bench/attention_memory.py [--tokens T ..] [--threads N ..] [--calls N] [--update-docs]
-
 Each figure comes from a separate process: the increase of the process's peak by a call of forward and backward, minus
 the output and the gradients of q, k and v, which the call creates. It is the maximum over several calls, since threads
 keep work space between calls.

@@ -1,17 +1,10 @@
 #!/usr/bin/env python3
 """Compares attention with torch's and other programs': 12 heads of 64, forward and with backward.
 
-    bench/attention_peers.py [--rounds N] [--json FILE] [--no-compile] [--update-docs]
-
 Sides: our fused kernel; torch's scaled_dot_product_attention; the formula in torch (matmul, softmax, matmul), and the
 same compiled; flex_attention, compiled (forward only on the CPU); ONNX Runtime's operators for attention (forward and
-float32 only). Unavailable sides are left out; stderr says why. The sizes are 8 x 128, 2 x 512 and 1 x 2048 (batch x
-tokens), in float32 and bfloat16, without a bias and with a bias by distance, which the others get as a matrix,
-flex_attention as a function.
-
-Every output and gradient is compared with the formula in float64 first (verified.py). Then the sides take turns in
-short windows of one process; a ratio is the median of the ratios within a round. A pause between sides lets the
-previous side's threads go to sleep.
+float32 only). The cases are those of kernels.py; the others get the bias by distance as a matrix, flex_attention as a
+function.
 """
 
 from collections.abc import Callable

@@ -1,17 +1,13 @@
 """Training by several processes, measured, and predicted by the cost model of docs/distributed.md.
 
-    python bench/distributed.py steps --directory DIR [--steps N]
-    python bench/distributed.py checkpoints --directory DIR [--processes N] [--every N] ..
-
 steps: 1, 2 and 4 processes train the same run file (an encoder of 4 layers of width 256, 4 micro-batches of 1,024
 tokens per step) with one thread each; one more job has one process of two threads. First the model's parameters are
 measured: the seconds of the passes of a micro-batch, and latency and bandwidth of an all-reduce, by sums of 4 KB and
 16 MB between as many processes. Prints one JSON line per job: the prediction and the median of the measured steps.
 
 checkpoints: how long training pauses for a checkpoint, and how much writing it slows the steps meanwhile. The same run
-has a checkpoint every `--every` steps and, in turn, one at the end only. Training pauses outside of the steps, and the
-metrics contain the seconds of the steps. The pause of a checkpoint is therefore the time of a whole run minus the time
-of its steps, divided by the number of checkpoints. ROFORMER_BUILD_DIR names another build to measure.
+has a checkpoint every `--every` steps and, in turn, one at the end only. The pause of a checkpoint is the time of a
+whole run minus the time of its steps, divided by the number of checkpoints.
 """
 
 import json

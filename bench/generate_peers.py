@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 """Causal generation, compared with transformers: tokens per second of a random RoFormer-base (12 x 768, 50,000 tokens).
 
-    bench/generate_peers.py [--precision float32 bfloat16] [--prompt 128] [--new 64] [--rounds 5] [--update-docs]
-
 Greedy search from one prompt, from eight prompts together, and with four beams. In float32 the new tokens are compared
-first; a difference ends the run. Then the sides take turns; the best round of each side counts, including prompts. The
-share compares the bytes of weights that a step must read, per second, with the bytes that a copy of 256 MiB reads and
-writes per second, in the same rounds.
+first; a difference ends the run. The best round of each side counts, including prompts. The share compares the bytes of
+weights that a step must read, per second, with the bytes that a copy of 256 MiB reads and writes per second, in the
+same rounds.
 """
 
 import ctypes

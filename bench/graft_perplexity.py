@@ -1,6 +1,4 @@
-"""Perplexity of a trained decoder by position, with other rotations grafted and without training:
-
-    python bench/graft_perplexity.py SmolLM2-135M-Instruct.Q4_1.gguf --texts books_valid.jsonl --tokens 16384
+"""Perplexity of a trained decoder by position, with other rotations grafted and without training.
 
 Reads the beginning of a file of lines {"text": ..}, and writes a line of a table when a graft is done.
 """

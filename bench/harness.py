@@ -25,6 +25,11 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release"))
 PROGRAM = BUILD / "roformer"
 PAUSE_S = 0.05  # lets the other side's worker threads go to sleep
+METHOD = """\
+Results are verified before anything is timed, and a wrong one ends the run. Then the sides take turns, in short windows
+with pauses between them; a ratio is the median of the ratios within a round. Sides that are not installed are left out;
+stderr says why. ROFORMER_BUILD_DIR names another build to measure.
+"""
 
 sys.path[:0] = [str(ROOT / folder) for folder in ("python", "tests", "tests/oracles")]
 
@@ -204,7 +209,8 @@ def padded(sequences: list) -> tuple[np.ndarray, np.ndarray]:
 
 def options(doc: str, table_ids: Iterable[str] = (), rounds: int | None = None) -> argparse.ArgumentParser:
     """A parser with the options that the scripts share: --rounds if it has a default, --update-docs for tables."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=doc, epilog=METHOD if rounds else None, formatter_class=formatter)
     if rounds:
         parser.add_argument("--rounds", type=int, default=rounds, help="windows of each side (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and results as JSON too")

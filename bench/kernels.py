@@ -1,15 +1,10 @@
 #!/usr/bin/env python3
 """Compares the kernels, called as operators, with torch eager.
 
-    bench/kernels.py [--tables rope attention ..] [--rounds N] [--threads N] [--json FILE] [--update-docs]
-    bench/kernels.py --filter 'attention/.*/1x2048'          cases whose name matches, without a table
-    bench/kernels.py --list                                  the names
-
-Every output and gradient is compared with the formula in float64 first (verified.py). Then the sides take turns in
-short windows of one process; a ratio is the median of the ratios within a round. A backward includes its forward.
-Rates count the operations of products (attention: 4 D per query and key forward, 14 D with backward; linear attention:
-4 D^2 and 12 D^2 per token and head; linear layers: 2 and 6 per weight and row), or the bytes of arrays read and written
-once. Cases that count bytes cycle through enough arrays to read them from memory; `rope-cached` uses one set.
+A backward includes its forward. Rates count the operations of products (attention: 4 D per query and key forward, 14 D
+with backward; linear attention: 4 D^2 and 12 D^2 per token and head; linear layers: 2 and 6 per weight and row), or the
+bytes of arrays read and written once. Cases that count bytes cycle through enough arrays to read them from memory;
+`rope-cached` uses one set.
 """
 
 import functools

@@ -1,18 +1,14 @@
 #!/usr/bin/env python3
 """Times models of transformers, patched and unpatched: inference and a training step of each family.
 
-    bench/patch_peers.py [--families bert llama] [--tokens 128 512 2048] [--dtypes float32 bfloat16] [--rounds N]
-                         [--json FILE] [--update-docs]
-
 Random weights, 2 layers, width 512, 8 heads of 64 (4 of keys and values in decoders), feed-forward width 2048, a
-vocabulary of 1000; 2048 tokens in all, in rows of 128, 512 or 2048. Sides: `roformer_cpp.patch`; transformers' sdpa,
-where the family supports it; its eager attention. Timed are a forward pass without gradients; a training step, forward
-and backward of the cross-entropy of random labels, without an optimizer, and with dropout if the family's configuration
-has attention dropout; and for Llama one token after a cache with that many tokens.
+vocabulary of 1000; 2048 tokens in all. Sides: `roformer_cpp.patch`; transformers' sdpa, where the family supports it;
+its eager attention. Timed are a forward pass without gradients; a training step, forward and backward of the
+cross-entropy of random labels, without an optimizer, and with dropout if the family's configuration has attention
+dropout; and for Llama one token after a cache with that many tokens.
 
 Before anything is timed, logits and gradients are compared with the unpatched model in float64, on one row: the error
-of the patched model must be at most twice the error of the unpatched model in the same dtype. The sides then take turns
-in windows of one process; a ratio is the median of the ratios within a round.
+of the patched model must be at most twice the error of the unpatched model in the same dtype.
 """
 
 import copy

@@ -1,15 +1,9 @@
 #!/usr/bin/env python3
-"""Compares rotary position embedding with other libraries; every side is verified against float64 first.
+"""Compares rotary position embedding with other libraries: 12 heads of 64, float32 and bfloat16.
 
-    bench/rope_peers.py [--rounds N] [--tokens N ..] [--no-compile] [--json FILE] [--update-docs]
-
-12 heads of 64, at 4096 and 32768 positions, float32 and bfloat16. All sides run in one process, in interleaved windows
-with a pause between them, on the same threads. Times are medians of the windows; a ratio is the median of the ratios
-within a round. GB/s counts the tensor once read and once written. Building tables is not timed: peers get exact tables.
-Memory is [T, H, D] unless a name says [H, T, D].
-
-The copy and ONNX Runtime write into existing memory; all other sides allocate their result. malloc is set to keep freed
-memory, so that an allocation costs a pointer and not page faults.
+GB/s counts the tensor once read and once written. Building tables is not timed: peers get exact tables. Memory is
+[T, H, D] unless a name says [H, T, D]. The copy and ONNX Runtime write into existing memory; all other sides allocate
+their result. malloc is set to keep freed memory, so that an allocation costs a pointer and not page faults.
 """
 
 import sys

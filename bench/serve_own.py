@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
-"""What HTTP costs `roformer serve`, and how long a client waits beside a bulk job.
+"""What HTTP costs `roformer serve`, and how long a client waits beside a bulk job; arguments as of serve_peers.py.
 
-    bench/serve_own.py TEXTS --vocab VOCAB [--shape minilm] [--seconds 15] [--rounds 3] [--update-docs]
-
-Arguments as of bench/serve_peers.py. HTTP: texts per second of 32 clients of the server, and of one call of the package
-for all texts, with texts of 128 tokens; the sides take turns. Wait: a client sends one short text after another, alone
-and while another client has sent 100,000 of TEXTS in one request. Vectors are verified first.
+HTTP: texts per second of 32 clients of the server, and of one call of the package for all texts, with texts of 128
+tokens. Wait: a client sends one short text after another, alone and while another client has sent 100,000 of TEXTS in
+one request.
 """
 
 import http.client

@@ -1,19 +1,14 @@
 #!/usr/bin/env python3
 """Times servers of embeddings under load: `roformer serve`, and others with the same model in float32.
 
-    bench/serve_peers.py TEXTS --vocab VOCAB [--shape minilm] [--clients 1 32 256] [--seconds 5] [--rounds 3]
-                         [--sides NAME ...] [--infinity PROGRAM] [--update-docs]
-
-TEXTS: one text per line; each request has one of them. VOCAB: vocab.txt of a BERT. The model has random weights and the
-shape of all-MiniLM-L6-v2 or of ModernBERT-base, the mean of its tokens, and a unit norm. Sides: roformer;
-sentence-transformers and ONNX Runtime (with the tokenizers library), each behind FastAPI and uvicorn (uvloop), where
-one thread computes one request after the other; infinity, which batches (--infinity: its program, perhaps of another
-environment). Sides that are not installed are left out; stderr says why.
+Each request has one of the texts. The model has random weights and the shape of all-MiniLM-L6-v2 or of ModernBERT-base,
+the mean of its tokens, and a unit norm. Sides: roformer; sentence-transformers and ONNX Runtime (with the tokenizers
+library), each behind FastAPI and uvicorn (uvloop), where one thread computes one request after the other; infinity,
+which batches.
 
 All servers run at once, and one is asked at a time: first for the same texts, whose vectors must have a cosine of
 0.9999 with those of the first side, then by wrk with a thread and so many connections, each of which sends a request as
-soon as it has a reply. The sides take turns; the medians over the rounds count. The CPU time of wrk is reported as a
-share of all cores.
+soon as it has a reply. The medians over the rounds count. The CPU time of wrk is reported as a share of all cores.
 """
 
 import argparse
@@ -268,12 +263,14 @@ def compare(urls, clients, given, text_s, script):
 
 def main():
     parser = harness.options(__doc__, TABLES, rounds=3)
-    parser.add_argument("texts")
-    parser.add_argument("--vocab", type=Path)
+    parser.add_argument("texts", help="one text per line")
+    parser.add_argument("--vocab", type=Path, help="vocab.txt of a BERT")
     parser.add_argument("--shape", choices=["minilm", "modernbert"], default="minilm")
     parser.add_argument("--clients", nargs="*", type=int, default=[1, 32, 256])
     parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--infinity", default=shutil.which("infinity_emb"), metavar="PROGRAM")
+    parser.add_argument(
+        "--infinity", default=shutil.which("infinity_emb"), metavar="PROGRAM", help="of any environment"
+    )
     every = [OURS, *BEHIND_FASTAPI, "infinity"]
     parser.add_argument("--sides", nargs="*", default=every, choices=every)
     parser.add_argument("--serve", nargs=3, metavar=("SIDE", "MODEL", "PORT"), help=argparse.SUPPRESS)

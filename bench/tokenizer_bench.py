@@ -1,13 +1,9 @@
 #!/usr/bin/env python3
 """Compares tokenizing with other libraries: megabytes of UTF-8 per second, from strings in memory to ids and offsets.
 
-    bench/tokenizer_bench.py bert     --vocab vocab.txt --text english.txt [--update-docs]
-    bench/tokenizer_bench.py roformer --vocab vocab.txt --text chinese.txt --dict dict.txt [--update-docs]
-
 bert: the library `tokenizers` (encode_batch), roformer: transformers' RoFormerTokenizer, both 1000 lines per call.
-First every line's ids and offsets are compared; a difference ends the run. Then the sides take turns, one pass over the
-text each, on one core; the result is the median of the passes, and the ratio the median of the ratios within a round.
-Ours on two cores, through BatchEncoder, is compared with itself on one core. The slow side sees the first
+First every line's ids and offsets are compared; a difference ends the run. A window is one pass over the text, on one
+core. Ours on two cores, through BatchEncoder, is compared with itself on one core. The slow side sees the first
 --peer-megabytes of the text only.
 """
 

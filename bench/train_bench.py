@@ -2,12 +2,9 @@
 """Compares pretraining tokens per second of `roformer` and transformers' RoFormerForMaskedLM on this machine.
 
 Both sides start from the same weights and take the same batches: 15 % of the tokens masked, dropout 0.1, bfloat16
-autocast with float32 master weights, clipping at norm 1, fused AdamW. They are verified first (the same loss with
-dropout off), then timed in windows that take turns; the result is the median over the windows of ours / theirs. The
-data are random ids with a Zipf distribution, because the content of a row does not change the work.
-
-    bench/train_bench.py --model small [--update-docs]      hidden 256, 4 layers, vocabulary 8000, batch 32 x 128
-    bench/train_bench.py --model base [--update-docs]       hidden 768, 12 layers, vocabulary 50000, batch 8 x 128
+autocast with float32 master weights, clipping at norm 1, fused AdamW. They must have the same loss with dropout off,
+then they take turns in windows. The data are random ids with a Zipf distribution, because the content of a row does not
+change the work.
 """
 
 import os

@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 """Compares translation with CTranslate2 on the same weights: lines per second by beam search.
 
-    bench/translate_peers.py --model DIR --input test.en [--beams 4] [--rounds 3] [--threads 2]
-
-DIR is a run of `roformer train-translation` with the encoding {"type": "sinusoidal", "layout": "half"}, which is a
-MarianMTModel. Both sides compute in float32 and sort lines by length; the sides take turns, and the best round of each
-counts. Times include tokenizing and, for ours, the start of the program, so use some thousand lines. Prints one JSON
-line: the times, and the number of equal lines.
+The model is a run of `roformer train-translation` with the encoding {"type": "sinusoidal", "layout": "half"}, which is
+a MarianMTModel. Both sides compute in float32 and sort lines by length; the best round of each counts. Times include
+tokenizing and, for ours, the start of the program, so use some thousand lines. Prints one JSON line: the times, and the
+number of equal lines.
 """
 
 import json

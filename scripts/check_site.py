@@ -1,7 +1,5 @@
 """Checks the built pages of the documentation site: every link and anchor resolves, and nothing comes from elsewhere.
 
-    python scripts/check_site.py build/site
-
 Addresses of other sites in `a` are not visited. Everything that a page loads automatically must lie in the site.
 """
 
@@ -13,20 +11,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-LOADED = {
-    "audio": ("src",),
-    "embed": ("src",),
-    "iframe": ("src",),
-    "image": ("href",),
-    "img": ("src", "srcset"),
-    "input": ("src",),
-    "link": ("href",),
-    "object": ("data",),
-    "script": ("src",),
-    "source": ("src", "srcset"),
-    "use": ("href",),
-    "video": ("src", "poster"),
-}
+LOADED = dict.fromkeys(("audio", "embed", "iframe", "input", "script"), ("src",))
+LOADED |= dict.fromkeys(("image", "link", "use"), ("href",)) | dict.fromkeys(("img", "source"), ("src", "srcset"))
+LOADED |= {"object": ("data",), "video": ("src", "poster")}
 NOT_LOADED = {"canonical", "next", "prev", "alternate", "edit"}  # kinds of `link` that only name an address
 CSS_ADDRESS = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)")
 
@@ -110,7 +97,7 @@ def problems(root):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("site", type=Path)
+    parser.add_argument("site", type=Path, help="such as build/site")
     root = parser.parse_args().site.resolve()
     if not (root / "index.html").is_file():
         print(f"[site] the site must have index.html, got none in {root}", file=sys.stderr)

@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the table of rotary model types of `roformer doctor`, from the classes of the installed transformers.
-
-    python scripts/doctor_table.py          # writes model/src/rotary_report/families.inc
-    python scripts/doctor_table.py --check  # exits with 1 if the file is not what this would write
+"""Writes model/src/rotary_report/families.inc, the rotary model types of `roformer doctor`, from the classes of the
+installed transformers.
 
 Every fact is tried out: configurations are built with one key changed, the frequencies of the rotary module are
 compared with the formula, and the function that the attention calls rotates two random vectors to find the pairing.

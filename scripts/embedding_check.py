@@ -1,9 +1,6 @@
 #!/usr/bin/env python3
 """Compares roformer embed with sentence-transformers on STS-B: the cosine of both vectors of each sentence, and the
-Spearman correlation of the scores of pairs with human scores.
-
-    python scripts/embedding_check.py --model DIR --data stsb_test.tsv
-"""
+Spearman correlation of the scores of pairs with human scores."""
 
 import argparse
 import csv

@@ -4,12 +4,13 @@ The table of publications is kept by hand, and gets a line for each encoding tha
 source of the encoding's entry.
 """
 
-import argparse
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from page_tables import parser_of, row, with_body, written
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "encodings.md"
@@ -32,10 +33,6 @@ LENGTHS = {
 
 def cell(text):
     return text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
-
-
-def row(cells):
-    return "| " + " | ".join(cells) + " |"
 
 
 def table(infos):
@@ -85,28 +82,14 @@ def words_in_code(text):
     return words
 
 
-def page(text, infos):
-    head, rest = text.split(BEGIN)
-    tail = rest.split(END)[1]
-    return publications(f"{head}{BEGIN}\n{table(infos)}\n{END}{tail}", infos)
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--program", default=ROOT / "build" / "release" / "roformer", help="the built roformer")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when the page is out of date")
-    arguments = parser.parse_args()
-    lines = subprocess.run(
-        [arguments.program, "info", "--encodings"], check=True, capture_output=True, text=True
-    ).stdout
-    text = PAGE.read_text(encoding="utf-8")
-    new = page(text, [json.loads(line) for line in lines.splitlines()])
-    if not arguments.check:
-        PAGE.write_text(new, encoding="utf-8")
-    elif new != text:
-        print(f"{PAGE} must be what scripts/encodings_page.py writes, got another table", file=sys.stderr)
-        return 1
-    return 0
+    given = parser.parse_args()
+    lines = subprocess.run([given.program, "info", "--encodings"], check=True, capture_output=True, text=True).stdout
+    infos = [json.loads(line) for line in lines.splitlines()]
+    text = with_body(PAGE.read_text(encoding="utf-8"), BEGIN, END, table(infos))
+    return written(PAGE, publications(text, infos), given.check)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,21 @@
 """Writes docs/families.md: the models of other libraries that the engine opens, each computed beside transformers.
 
-    scripts/families_page.py [--check] [--json FILE]
-
 Directories of each family and head at two sizes, with random weights, from the makers of tests/foreign_encoders.py and
 tests/decoder_embedders.py, and directories with the keys and names of their authors. Tokens: of the class that
 transformers has for the family, trained on random strings. --check only compares with the bound of float32 and the
 tokens, and ends with 1 if one differs.
 """
 
-import argparse
 import json
 import logging
 import os
 import sys
 import tempfile
 import warnings
+from functools import partial
 from pathlib import Path
+
+from page_tables import parser_of, table, with_body, written
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "families.md"
@@ -31,75 +31,60 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/oracles", "python")]
 
 
-def compare(result, make, head="Model"):
-    """Adds a directory: the largest difference in float32, relative to the largest value, and the lowest cosines of the
-    others. make: saves it, and gives the function that computes what it gives for a row."""
+def measure(name, family, makers, head="Model"):
+    """The class and the family; of all directories the largest difference in float32, relative to the largest value,
+    and the lowest cosines of the others. A maker saves a directory, and gives what computes its results of a row."""
     import numpy as np
     import test_foreign_encoders as cases
 
     from rf_engine import Engine
 
-    with tempfile.TemporaryDirectory() as folder:
-        compute, rows = make(Path(folder)), cases.rows_of()
-        theirs = np.concatenate([compute(row).ravel() for row in rows])
-        for precision in ("float32", "bfloat16", "int8"):
-            engine = Engine(folder, precision, head="none" if head == "Model" else "configured")
-            ours = (engine.hidden(rows) if head == "Model" else engine.logits(rows)).ravel()
-            if precision == "float32":
-                difference = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
-                result[precision] = max(result[precision], difference)
-                continue
-            cosine = float(ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs))
-            result[precision] = min(result[precision], cosine)
-
-
-def measure(family, head):
-    """A class of transformers, at two sizes."""
-    import test_foreign_encoders as cases
-
-    result = {"family": family, "float32": 0.0, "bfloat16": 1.0, "int8": 1.0}
-    for changes in cases.SHAPES.values():
-
-        def make(folder, changes=changes):
-            oracle = cases.make_encoder(family, head, folder, **changes)
-            result["class"] = type(oracle).__name__
-            return lambda row: cases.theirs_of(oracle, row)
-
-        compare(result, make, head)
+    result = {"class": name, "family": family, "float32": 0.0, "bfloat16": 1.0, "int8": 1.0}
+    for make in makers:
+        with tempfile.TemporaryDirectory() as folder:
+            compute, rows = make(Path(folder)), cases.rows_of()
+            theirs = np.concatenate([compute(row).ravel() for row in rows])
+            for precision in ("float32", "bfloat16", "int8"):
+                engine = Engine(folder, precision, head="none" if head == "Model" else "configured")
+                ours = (engine.hidden(rows) if head == "Model" else engine.logits(rows)).ravel()
+                if precision == "float32":
+                    difference = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+                    result[precision] = max(result[precision], difference)
+                    continue
+                cosine = float(ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs))
+                result[precision] = min(result[precision], cosine)
     return result
 
 
-def measure_decoder(case):
-    """Hidden states of a decoder without its head."""
-    import decoder_embedders as decoders
-
-    result = {"class": f"{decoders.CASES[case][0]}Model", "family": case, "float32": 0.0, "bfloat16": 1.0, "int8": 1.0}
-    for changes in DECODER_SHAPES:
-
-        def make(folder, changes=changes):
-            oracle = decoders.make_bare(case, folder, spread=0.1, **changes)
-            return lambda row: decoders.theirs_of(oracle, row)
-
-        compare(result, make)
-    return result
-
-
-def measure_published(name):
-    """The keys that authors publish, beside the class of transformers."""
+def models():
+    """The arguments of `measure`: encoders and decoders at two sizes, and what authors publish."""
+    import test_foreign_encoders as encoders
     from test_published_configs import PUBLISHED, publish
 
+    import authors_encoders
     import decoder_embedders as decoders
+    import foreign_encoders
 
-    make_weights, keys = PUBLISHED[name]
+    def maker(theirs_of, make, **changes):
+        return lambda folder: partial(theirs_of, make(folder=folder, **changes))
 
-    def make(folder):
+    def published(name, folder):
+        make_weights, keys = PUBLISHED[name]
         oracle = make_weights(folder)
         publish(folder, keys)
-        return lambda row: decoders.theirs_of(oracle, row)
+        return partial(decoders.theirs_of, oracle)
 
-    result = {"class": keys["architectures"][0], "family": name, "float32": 0.0, "bfloat16": 1.0, "int8": 1.0}
-    compare(result, make)
-    return result
+    for family, head in foreign_encoders.CASES:
+        make = partial(foreign_encoders.make_encoder, family, head)
+        makers = [maker(encoders.theirs_of, make, **changes) for changes in encoders.SHAPES.values()]
+        yield foreign_encoders.FAMILIES[family][0] + head, family, makers, head
+    for case, (stem, _) in decoders.CASES.items():
+        make = partial(decoders.make_bare, case, spread=0.1)
+        yield f"{stem}Model", case, [maker(decoders.theirs_of, make, **changes) for changes in DECODER_SHAPES]
+    for name, (_, keys) in PUBLISHED.items():
+        yield keys["architectures"][0], name, [partial(published, name)]
+    for (name, family), make in authors_encoders.AUTHORS.items():
+        yield name, family, [make]
 
 
 def measure_tokens():
@@ -129,15 +114,6 @@ def measure_tokens():
         yield {"tokenizer": name, "families": users, "texts": len(texts), "equal": equal}
 
 
-def measure_authors(name):
-    """A class of its authors, beside tests/authors_encoders.py."""
-    from authors_encoders import AUTHORS
-
-    result = {"class": name[0], "family": name[1], "float32": 0.0, "bfloat16": 1.0, "int8": 1.0}
-    compare(result, AUTHORS[name])
-    return result
-
-
 def cells(result):
     return [
         f"`{result['class']}` (`{result['family']}`)",
@@ -147,31 +123,17 @@ def cells(result):
     ]
 
 
-def table(titles, rows):
-    return "\n".join("| " + " | ".join(line) + " |" for line in (titles, ["---"] * len(titles), *rows))
-
-
 def main():
-    from test_published_configs import PUBLISHED
-
-    import authors_encoders
-    import decoder_embedders
-    import foreign_encoders
     import tolerances as tol
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser = parser_of(__doc__)
     parser.add_argument("--json", type=Path, help="also writes the figures to this file")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     results, bad = [], 0
-    cases = [lambda case=case: measure(*case) for case in foreign_encoders.CASES]
-    cases += [lambda case=case: measure_decoder(case) for case in decoder_embedders.CASES]
-    cases += [lambda name=name: measure_published(name) for name in PUBLISHED]
-    cases += [lambda name=name: measure_authors(name) for name in authors_encoders.AUTHORS]
-    for measured in cases:
-        result = measured()
+    for model in models():
+        result = measure(*model)
         exceeds = result["float32"] > tol.T4_MAX
         bad += exceeds
         print(" | ".join(cells(result)), "beyond T4" if exceeds else "", flush=True)
@@ -188,10 +150,8 @@ def main():
             [f"`{x['tokenizer']}`", ", ".join(f"`{name}`" for name in x["families"]), f"{x['equal']} of {x['texts']}"]
             for x in tokens
         ]
-        text = PAGE.read_text(encoding="utf-8")
-        before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
         body = table(TITLES, map(cells, results)) + "\n\n" + table(TOKEN_TITLES, rows)
-        PAGE.write_text(f"{before}\n{body}\n{after}", encoding="utf-8")
+        written(PAGE, with_body(PAGE.read_text(encoding="utf-8"), BEGIN, END, body), given.check)
     return int(bad > 0)
 
 

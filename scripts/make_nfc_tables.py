@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """Writes text/src/unicode/nfc_tables.inc: the differences of the NFC of the library `tokenizers`, which has an older
 Unicode version, from unicode_tables.inc in the same folder. It is compared with Python's on every code point, next to
-marks of low and high classes, and on every canonical composition. Run with the same Python as make_unicode_tables.py:
-
-    python scripts/make_nfc_tables.py
+marks of low and high classes, and on every canonical composition. Run with the same Python as make_unicode_tables.py.
 """
 
 import unicodedata

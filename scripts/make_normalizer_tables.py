@@ -3,9 +3,7 @@
 
 These are the tables of the `bert` and `roformer` pipelines (spec R-TOK-05, set A). Each step of its BertNormalizer and
 of its BertPreTokenizer is run on every code point separately; `unicodedata` provides only one sample character of each
-combining class, by which the classes of all other characters are determined. Needs `pip install tokenizers`:
-
-    python scripts/make_normalizer_tables.py
+combining class, by which the classes of all other characters are determined. Needs `pip install tokenizers`.
 """
 
 import unicodedata

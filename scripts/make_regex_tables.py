@@ -2,9 +2,7 @@
 """Writes text/src/unicode/regex_tables.inc: the code points that the regular expressions inside the library
 `tokenizers` match as a letter, a number, white space and a part of a word, its digits, and the general category of
 each code point. Each class is probed on every code point, because the library's expression engines and its own tables
-have different Unicode versions. Needs the package `tokenizers` of requirements-dev.txt:
-
-    python scripts/make_regex_tables.py
+have different Unicode versions. Needs the package `tokenizers` of requirements-dev.txt.
 """
 
 import re

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """Writes text/src/unicode/sentence_tables.inc: what the normalizers of SentencePiece models need. Grapheme classes,
 compatibility decompositions and combining marks are probed on every code point of the library `tokenizers`; classes by
-how its Precompiled joins characters. Needs the packages of requirements-dev.txt:
-
-    python scripts/make_sentence_tables.py
+how its Precompiled joins characters. Needs the packages of requirements-dev.txt.
 """
 
 import sys

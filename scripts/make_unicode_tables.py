@@ -2,11 +2,10 @@
 """Writes text/src/unicode/unicode_tables.inc from Python's own `unicodedata` and `str.lower`.
 
 These are the tables of the BERT tokenizer (spec R-TOK-05, set B): the properties that Python's BasicTokenizer uses.
-Run with the Python whose Unicode version the tokenizer follows (CPython 3.11: Unicode 14.0):
-
-    python scripts/make_unicode_tables.py
+Run with the Python whose Unicode version the tokenizer follows (CPython 3.11: Unicode 14.0).
 """
 
+import string
 import unicodedata
 
 from unicode_table_writer import CODE_POINTS, HANGUL_SYLLABLES, format_array, format_trie, hangul_parts, write
@@ -25,12 +24,7 @@ CJK_RANGES = [
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 ]
-HANGUL_VOWELS = range(0x1161, 0x1161 + 21)
-HANGUL_TRAILS = range(0x11A8, 0x11A8 + 27)
-
-
-def is_ascii_punctuation(code):
-    return 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126
+HANGUL_PARTS = {*range(0x1161, 0x1161 + 21), *range(0x11A8, 0x11A8 + 27)}  # vowels and trails
 
 
 def find_compositions():
@@ -58,7 +52,7 @@ def make_record(code, composing):
     properties = {
         DROP: category.startswith("C") or code == 0xFFFD,
         SPACE: char.isspace(),
-        PUNCTUATION: category.startswith("P") or is_ascii_punctuation(code),
+        PUNCTUATION: category.startswith("P") or char in string.punctuation,
         MARK: category == "Mn",
         CASED: cased,
         IGNORABLE: ignorable_or_cased and not cased,
@@ -82,7 +76,7 @@ def check_assumptions():
 def main():
     check_assumptions()
     compositions = find_compositions()
-    composing = {second for _, second in compositions} | set(HANGUL_VOWELS) | set(HANGUL_TRAILS)
+    composing = {second for _, second in compositions} | HANGUL_PARTS
     records = [DROP] * 0x110000
     for code in CODE_POINTS:
         records[code] = make_record(code, composing)

@@ -1,16 +1,12 @@
 #!/usr/bin/env python3
 """Measures what the tests detect: changes one line of C++, builds, and names the test that fails.
 
-    scripts/mutants.py                     5 chosen mutants and 40 drawn ones; needs scripts/setup.sh --tests before
-    scripts/mutants.py --seed 7 --count 10
-    scripts/mutants.py --list              shows the mutants and builds nothing
-
-A mutant swaps an operator, changes a constant or a condition, or leaves out a statement. Mutants that do not compile
-are replaced by further ones. The C++ test programs run first, then the folders of tests in the order of FOLDERS, until
-one fails; a program that crashes or hangs fails too. Each result is appended to a file of JSON lines at once, and a
-second call with the same seed on the same commit continues. A mutant that survives is either not tested or equivalent
-(it changes no result, for example the size of a buffer): read it. A mutant takes 1 to 5 minutes, a survivor as long as
-the whole suite.
+Needs scripts/setup.sh --tests before. A mutant swaps an operator, changes a constant or a condition, or leaves out a
+statement. Mutants that do not compile are replaced by further ones. The C++ test programs run first, then the folders
+of tests in the order of FOLDERS, until one fails; a program that crashes or hangs fails too. Each result is appended to
+a file of JSON lines at once, and a second call with the same seed on the same commit continues. A mutant that survives
+is either not tested or equivalent (it changes no result, for example the size of a buffer): read it. A mutant takes 1
+to 5 minutes, a survivor as long as the whole suite.
 """
 
 import argparse

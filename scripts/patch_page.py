@@ -1,17 +1,16 @@
 """Writes docs/patch-families.md: what `patch` does with each model type of the auto classes of transformers.
 
-    scripts/patch_page.py [--check]
-
 Results are read from the files of transformers, by the functions that `patch` calls. --check writes nothing, and ends
 with 1 if the page is out of date.
 """
 
-import argparse
 import importlib
 import inspect
 import re
 import sys
 from pathlib import Path
+
+from page_tables import parser_of, with_body, written
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "patch-families.md"
@@ -96,15 +95,8 @@ def table():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    given = parser.parse_args()
-    text = PAGE.read_text(encoding="utf-8")
-    new = f"{text[: text.index(BEGIN) + len(BEGIN)]}\n{table()}\n{text[text.index(END) :]}"
-    if not given.check:
-        PAGE.write_text(new, encoding="utf-8")
-    print("up to date" if new == text else "out of date" if given.check else "written")
-    return int(given.check and new != text)
+    given = parser_of(__doc__).parse_args()
+    return written(PAGE, with_body(PAGE.read_text(encoding="utf-8"), BEGIN, END, table()), given.check)
 
 
 if __name__ == "__main__":

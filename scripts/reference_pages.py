@@ -1,13 +1,7 @@
 """Writes the pages of docs/reference from the docstrings, the C headers and the program's help.
-
-    python scripts/reference_pages.py                      all pages; the command line's needs the built program
-    python scripts/reference_pages.py --pages python c     these, which need nothing but this file
-    python scripts/reference_pages.py --check              write nothing; exit code 1 when a page is out of date
-
 Sources are parsed, never imported.
 """
 
-import argparse
 import ast
 import os
 import re
@@ -15,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+
+from page_tables import parser_of, written
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -381,22 +377,12 @@ PAGES = {"python": python_page, "c": c_page, "command-line": command_line_page}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pages", nargs="+", choices=PAGES, default=list(PAGES))
+    parser = parser_of(__doc__)
+    parser.add_argument("--pages", nargs="+", choices=PAGES, default=list(PAGES), help="default: all")
     parser.add_argument("--program", default=ROOT / "build" / "release" / "roformer", help="the built roformer")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when a page is out of date")
-    arguments = parser.parse_args()
-    stale = []
-    for name in arguments.pages:
-        path = REFERENCE / f"{name}.md"
-        text = PAGES[name](arguments.program) if name == "command-line" else PAGES[name]()
-        if not arguments.check:
-            path.write_text(text, encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
-    if stale:
-        print(f"[reference] pages must be what scripts/reference_pages.py writes, got others: {stale}", file=sys.stderr)
-    return 1 if stale else 0
+    given = parser.parse_args()
+    texts = {name: PAGES[name](*[given.program] * (name == "command-line")) for name in given.pages}
+    return max(written(REFERENCE / f"{name}.md", text, given.check) for name, text in texts.items())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Checks `roformer serve` over a long time: load, kills, reloads and ends.
 
-    scripts/serve_soak.py [--minutes 120] [--kills 200] [--reloads 1000] [--ends 50] [--clients 16] [--model DIR]
-
 load: clients ask at 90 % of the rate that they reach without a pause; some leave before the reply. kills: the server is
 killed under load and started again. reloads: SIGHUP under load, each after the end of the last. ends: SIGTERM while
 each client waits for a reply. 0 leaves a part out.

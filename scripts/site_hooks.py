@@ -26,18 +26,7 @@ PAGES = {
     "CHANGELOG.md": "project/changelog.md",
     "SECURITY.md": "project/security.md",
 }
-LANGUAGES = {
-    ".c": "c",
-    ".cpp": "cpp",
-    ".h": "cpp",
-    ".inc": "cpp",
-    ".json": "json",
-    ".md": "markdown",
-    ".py": "python",
-    ".sh": "bash",
-    ".toml": "toml",
-    ".txt": "text",
-}
+LANGUAGES = dict(c="c", cpp="cpp", h="cpp", inc="cpp", json="json", md="markdown", py="python", sh="bash", toml="toml")
 MAX_SOURCE_BYTES = 200_000
 RESULT = re.compile(r"experiments/results/(?!runs/)\w+/[\w-]+\.parquet")
 FENCE = re.compile(r"^(`{3,}|~{3,})")
@@ -132,7 +121,7 @@ def source_page(target):
         fence = "`" * (longest + 1)
         if len(files) > 1:
             parts.append(f"\n## {file.relative_to(path)}")
-        parts += ["", f"{fence}{LANGUAGES.get(file.suffix, 'text')}", text, fence]
+        parts += ["", f"{fence}{LANGUAGES.get(file.suffix[1:], 'text')}", text, fence]
     return "\n".join(parts) + "\n"
 
 

@@ -401,12 +401,19 @@ void Encoder::check_ids(std::span<const int32_t> ids) const {
   check_range(ids.data(), std::ssize(ids), config_.vocab_size, "token ids");
 }
 
+void Encoder::set_cache_precision(CachePrecision precision) {
+  if (precision == CachePrecision::kAuto) return;
+  if (linear_) fail<ArgumentError>("model", "cache_precision must be auto with linear attention, got another");
+  cache_type_ = precision == CachePrecision::kInt8 ? RF_CACHE_INT8 : RF_CACHE_BF16;
+}
+
 std::unique_ptr<SequenceCache> Encoder::make_cache(int64_t sequences, int64_t capacity) const {
   if (!linear_) {
     return std::make_unique<KeyValueCache>(KeyValueCache::Shape{.layers = config_.num_hidden_layers,
                                                                 .heads = config_.key_heads(),
                                                                 .head_dim = config_.head_dim(),
-                                                                .element_bytes = bytes_of(dtype_),
+                                                                .dtype = dtype_,
+                                                                .type = cache_type_,
                                                                 .sequences = sequences,
                                                                 .capacity = capacity});
   }

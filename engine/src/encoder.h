@@ -105,6 +105,8 @@ class Encoder {
   rf_dtype dtype() const { return dtype_; }
   // Hidden states become the sum of those of the embeddings and of each layer with these weights.
   void set_layer_weights(std::vector<float> weights);
+  // Of make_cache(). Throws Error with linear attention.
+  void set_cache_precision(CachePrecision precision);
   const Position& position() const { return *position_; }
   // Throws Error for ids, types and positions out of range.
   void check(const EncoderInput& input) const;
@@ -191,6 +193,7 @@ class Encoder {
 
   ModelConfig config_;
   rf_dtype dtype_;
+  rf_cache_type cache_type_ = RF_CACHE_SAME;
   std::unique_ptr<Position> position_;
   std::optional<LinearAttention> linear_;
   ReadRow words_;

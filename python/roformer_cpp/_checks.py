@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -89,19 +89,20 @@ def choice(where: str, name: str, value: Any, names: Iterable[str]) -> str:
     return known
 
 
+def given(where: str, check: Callable[..., Any], *rule: Any, **values: Any) -> dict[str, Any]:
+    """The values that are not None, each checked: ``check(where, name, value, *rule)``."""
+    return {name: check(where, name, value, *rule) for name, value in values.items() if value is not None}
+
+
 PRECISIONS = ("float32", "bfloat16", "int8")
 ROLES = ("query", "document")
 
 
 def engine_options(where: str, precision: Any, token_budget: Any, threads: Any) -> dict[str, Any]:
     """The arguments that all models of the engine have."""
-    options: dict[str, Any] = {
-        "precision": choice(where, "precision", precision, PRECISIONS),
-        "token_budget": integer(where, "token_budget", token_budget, 1),
-    }
-    if threads is not None:
-        options["threads"] = integer(where, "threads", threads, 1, 1025)
-    return options
+    budget = integer(where, "token_budget", token_budget, 1)
+    options = {"precision": choice(where, "precision", precision, PRECISIONS), "token_budget": budget}
+    return options | given(where, integer, 1, 1025, threads=threads)
 
 
 def prompt(where: str, prompts: dict[str, str], text_given: str | None, name: str | None) -> str:
@@ -147,8 +148,10 @@ def path(where: str, name: str, value: Any) -> str:
 def model(where: str, value: str | os.PathLike) -> str:
     """A model directory, an id of the Hugging Face Hub, or a GGUF file."""
     given = path(where, "the model directory", value)
-    if given.endswith(".gguf") and os.path.isfile(given):  # noqa: PTH113
-        return given
+    if os.path.isfile(given):  # noqa: PTH113
+        with open(given, "rb") as file:  # noqa: PTH123
+            if given.endswith(".gguf") or file.read(4) == b"GGUF":
+                return given
     return directory(where, given)
 
 

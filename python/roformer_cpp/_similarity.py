@@ -32,8 +32,7 @@ SIMILARITIES = {
 
 def documents_to_rank(query: str, documents: Sequence[str], top_k: int | None) -> list[str]:
     """The documents of ``rank``, whose arguments are checked."""
-    if top_k is not None:
-        _checks.integer("rank", "top_k", top_k, 1)
+    _checks.given("rank", _checks.integer, 1, top_k=top_k)
     _checks.text("rank", "query", query)
     texts, is_one = _checks.texts("rank", "documents", documents)
     if is_one:

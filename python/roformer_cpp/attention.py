@@ -189,7 +189,7 @@ def _attend(terms: Terms, call: Call) -> Tensor:
     is_causal = right == 0 and prefix is None
     check_terms("attention", terms, q, count, has_mask=mask is not None, is_causal=is_causal)
     where = *_positions(q, k, positions, key_positions), mask, left, right, cu_seqlens, cu_seqlens_k
-    for observe in _observers:
+    for observe in () if torch.compiler.is_compiling() else tuple(_observers):
         observe(q, k, terms, where, prefix)
     draws = dropout, 0 if seed is None else int(seed)
     operator = torch.ops.roformer.attention.default

@@ -61,20 +61,15 @@ def convert(
         RuntimeError: the weights do not fit the configuration; the message names the tensor.
         ValueError, TypeError: an argument breaks a rule; a tensor does not fit anywhere; a pickle asks for code.
     """
-    if layout is not None:
-        _checks.choice(WHERE, "layout", layout, ("pairs", "halves"))
+    _checks.given(WHERE, _checks.choice, ("pairs", "halves"), layout=layout)
     _checks.choice(WHERE, "weights", weights, ("pytorch", "safetensors"))
     _checks.boolean(WHERE, "overwrite", overwrite)
     origin = Path(_checks.path(WHERE, "the source", source))
     folder = Path(_checks.path(WHERE, "the target", target))
 
     _checks.needed("safetensors", f"[{WHERE}] the package safetensors must be installed (pip install safetensors)")
-    for name, value, names in (
-        ("model_type", model_type, tensorflow.MODEL_TYPES),
-        ("tokenizer", tokenizer, tensorflow.TOKENIZERS),
-    ):
-        if value is not None:
-            _checks.choice(WHERE, name, value, names)
+    _checks.given(WHERE, _checks.choice, tensorflow.MODEL_TYPES, model_type=model_type)
+    _checks.given(WHERE, _checks.choice, tensorflow.TOKENIZERS, tokenizer=tokenizer)
     directory.check_target(origin, folder, overwrite=overwrite)
     content = _read(origin, model_type, tokenizer)
     with directory.staging(folder) as staged:

@@ -26,16 +26,13 @@ class CrossEncoder:
     Names and results follow sentence-transformers, but results are NumPy arrays unless tensors are requested.
 
     Args:
-        model_name_or_path: the directory. A model of the Hugging Face Hub is downloaded first.
+        model_name_or_path: the directory, or a model of the Hugging Face Hub.
         max_length: tokens of a pair. Default: the limit of the tokenizer and of the model's positions.
         activation_fn: ``"identity"``, ``"sigmoid"``, ``"tanh"`` or ``"relu"``, or the torch module. Default:
             the directory's, else sigmoid of one label and identity of several.
         prompts: texts before the first text of a pair, by name, in addition to the directory's.
-        default_prompt_name: the prompt where a call names none.
-        device: ``"cpu"`` or None.
-        precision: of weights and computation.
-        threads: that compute. Default: as many as OpenMP uses.
-        token_budget: tokens per computation; results do not depend on it.
+        default_prompt_name, device: as for :class:`SentenceTransformer`.
+        precision, threads, token_budget: as for :class:`Engine`.
         adapter: a folder with an adapter of PEFT (LoRA), which is added to the weights.
 
     Raises:
@@ -58,10 +55,8 @@ class CrossEncoder:
     ):
         _checks.cpu(_WHERE, device)
         options = _checks.engine_options(_WHERE, precision, token_budget, threads)
-        if max_length is not None:
-            options["max_length"] = _checks.integer(_WHERE, "max_length", max_length, 1)
-        if adapter is not None:
-            options["adapter"] = _checks.text(_WHERE, "adapter", os.fspath(adapter))
+        options |= _checks.given(_WHERE, _checks.integer, 1, max_length=max_length)
+        options |= _checks.given(_WHERE, _checks.text, adapter=adapter and os.fspath(adapter))
         if activation_fn is not None:
             options["activation"] = _checks.choice(_WHERE, "activation_fn", _name_of(activation_fn), ACTIVATIONS)
         self._model_dir = _checks.model(_WHERE, model_name_or_path)

@@ -187,9 +187,7 @@ def _make(name: str, options: str, sizes: list[int], initializer_range: float) -
     try:
         signature.bind("layer", "shared", "projections", *read)
     except TypeError:
-        names = ", ".join(["layer", "shared", "projections", *read[:-1]]) + "".join(
-            f" and {name}" for name in read[-1:]
-        )
+        names = " and ".join([", ".join(["layer", "shared", "projections", *read[:-1]]), *read[-1:]])
         where = "where reads_vectors is True" if module.reads_vectors else f"for numbers_per_token {numbers}"
         raise TypeError(f"[encoding] layer_terms must take {names} {where}, got {signature}") from None
     return _keep(_Made(module, *_names(module), {}))
@@ -214,77 +212,83 @@ def _tensors(number: int) -> tuple[list[Tensor], list[str], int]:
     return [named[name] for name in names], names, len(made.parameters)
 
 
-def _call(number: int, tensors: list[Tensor], training: bool, method: str, *arguments: object) -> object:
-    made = _kept[number]
-    if made.module.training != training:
-        made.module.train(training)
-    result = torch.func.functional_call(
-        made.module, dict(zip(made.parameters + made.buffers, tensors, strict=True)), (method, *arguments)
-    )
-    later = {name for names in _names(made.module) for name in names}.difference(made.parameters, made.buffers)
-    if later:
-        raise ValueError(
-            "[encoding] parameters and persistent buffers must be registered by the constructor, got "
-            f"{_checks.shown(min(later))} after it. Hint: register_buffer(.., persistent=False)"
-        )
-    return result
+@dataclass
+class _Call:
+    """A module, the tensors in the place of its own, and the mode of a call from C++."""
+
+    number: int
+    tensors: list[Tensor]
+    training: bool
+
+    @property
+    def made(self) -> _Made:
+        return _kept[self.number]
+
+    def result(self, method: str, *arguments: object) -> object:
+        made = self.made
+        if made.module.training != self.training:
+            made.module.train(self.training)
+        values = dict(zip(made.parameters + made.buffers, self.tensors, strict=True))
+        result = torch.func.functional_call(made.module, values, (method, *arguments))
+        later = {name for names in _names(made.module) for name in names}.difference(values)
+        if later:
+            raise ValueError(
+                "[encoding] parameters and persistent buffers must be registered by the constructor, got "
+                f"{_checks.shown(min(later))} after it. Hint: register_buffer(.., persistent=False)"
+            )
+        return result
+
+    def added(self, method: str, positions: Tensor, *arguments: object) -> Tensor | None:
+        """What ``input`` or ``layer_input`` returns."""
+        added = self.result(method, *arguments)
+        if not isinstance(added, (Tensor, NoneType)):
+            raise TypeError(f"[encoding] {method} must return a tensor or None, got {type(added).__name__}")
+        adds = added is not None
+        if self.made.adds.setdefault(method, adds) != adds:
+            raise ValueError(
+                f"[encoding] {method} must return a tensor for all positions, or None for all, got "
+                f"{'a tensor' if adds else 'None'} for positions {list(positions.shape)} and the other before"
+            )
+        rows, tokens = positions.shape[:2]
+        if added is not None and (added.dim() != 3 or added.size(0) not in (1, rows) or added.size(1) != tokens):
+            shape = f"[1 or {rows}, {tokens}, {'embedding_size' if method == 'input' else 'hidden_size'}]"
+            raise ValueError(f"[encoding] {method} must return {shape}, got {list(added.shape)}")
+        return added
+
+    def of_shape(self, shape: list[int], method: str, *arguments: object) -> Tensor:
+        result = self.result(method, *arguments)
+        if not isinstance(result, Tensor) or list(result.shape) != shape:
+            got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
+            raise ValueError(f"[encoding] {method} must return a tensor {shape}, got {got}")
+        return result
 
 
-def _added(
-    number: int, tensors: list[Tensor], training: bool, method: str, positions: Tensor | None, *arguments: object
-) -> Tensor | None:
-    """What ``input`` or ``layer_input`` returns."""
-    made = _kept[number]
-    added = _call(number, tensors, training, method, *arguments)
-    if not isinstance(added, (Tensor, NoneType)):
-        raise TypeError(f"[encoding] {method} must return a tensor or None, got {type(added).__name__}")
-    adds = added is not None
-    if made.adds.setdefault(method, adds) != adds:
-        raise ValueError(
-            f"[encoding] {method} must return a tensor for all positions, or None for all, got "
-            f"{'a tensor' if adds else 'None'} for positions {list(positions.shape)} and the other before"
-        )
-    rows, tokens = positions.shape[:2]
-    if added is not None and (added.dim() != 3 or added.size(0) not in (1, rows) or added.size(1) != tokens):
-        size = "embedding_size" if method == "input" else "hidden_size"
-        raise ValueError(f"[encoding] {method} must return [1 or {rows}, {tokens}, {size}], got {list(added.shape)}")
-    return added
+def _input(call: _Call, positions: Tensor, dtype: int) -> Tensor | None:
+    return call.added("input", positions, positions, _DTYPES[dtype])
 
 
-def _input(number: int, tensors: list[Tensor], training: bool, positions: Tensor, dtype: int) -> Tensor | None:
-    return _added(number, tensors, training, "input", positions, positions, _DTYPES[dtype])
-
-
-def _layer_input(number: int, tensors: list[Tensor], training: bool, shared: int, layer: int) -> Tensor | None:
+def _layer_input(call: _Call, shared: int, layer: int) -> Tensor | None:
     positions, value = _kept[shared]
-    return _added(number, tensors, training, "layer_input", positions, layer, value)
+    return call.added("layer_input", positions, layer, value)
 
 
-def _same_shape(
-    number: int, tensors: list[Tensor], training: bool, method: str, shape: list[int], *arguments: object
-) -> Tensor:
-    result = _call(number, tensors, training, method, *arguments)
-    if not isinstance(result, Tensor) or list(result.shape) != shape:
-        got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
-        raise ValueError(f"[encoding] {method} must return a tensor {shape}, got {got}")
-    return result
+def _words(call: _Call, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
+    return call.of_shape(list(words.shape), "words", words, input_ids, positions)
 
 
-def _words(
-    number: int, tensors: list[Tensor], training: bool, words: Tensor, input_ids: Tensor, positions: Tensor
-) -> Tensor:
-    return _same_shape(number, tensors, training, "words", list(words.shape), words, input_ids, positions)
+def _token_numbers(call: _Call, layer: int, hidden: Tensor) -> Tensor:
+    return call.of_shape([*hidden.shape[:2], call.made.module.numbers_per_token], "token_numbers", layer, hidden)
 
 
-def _token_numbers(number: int, tensors: list[Tensor], training: bool, layer: int, hidden: Tensor) -> Tensor:
-    shape = [*hidden.shape[:2], _kept[number].module.numbers_per_token]
-    return _same_shape(number, tensors, training, "token_numbers", shape, layer, hidden)
+def _shared(call: _Call, positions: Tensor, key_positions: Tensor, dtype: int) -> int:
+    return _keep((positions, call.result("shared", positions, key_positions, _DTYPES[dtype])))
 
 
-def _shared(
-    number: int, tensors: list[Tensor], training: bool, positions: Tensor, key_positions: Tensor, dtype: int
-) -> int:
-    return _keep((positions, _call(number, tensors, training, "shared", positions, key_positions, _DTYPES[dtype])))
+def _terms(call: _Call, shared: int, layer: int, projections: list[Tensor], vectors: list[Tensor]) -> TermLists:
+    terms = call.result("layer_terms", layer, _kept[shared][1], tuple(projections), *vectors)
+    if not isinstance(terms, Terms):
+        raise TypeError(f"[encoding] layer_terms must return Terms, got {type(terms).__name__}")
+    return terms.arguments()
 
 
 def _facts(number: int) -> tuple[bool, bool, int, int | None, bool, bool, bool]:
@@ -304,53 +308,30 @@ def _checked_length(length: object) -> int | None:
     return length
 
 
-def _terms(
-    number: int,
-    tensors: list[Tensor],
-    training: bool,
-    shared: int,
-    layer: int,
-    projections: list[Tensor],
-    vectors: list[Tensor],
-) -> TermLists:
-    terms = _call(number, tensors, training, "layer_terms", layer, _kept[shared][1], tuple(projections), *vectors)
-    if not isinstance(terms, Terms):
-        raise TypeError(f"[encoding] layer_terms must return Terms, got {type(terms).__name__}")
-    return terms.arguments()
-
-
 def _release(number: int) -> None:
     _kept.pop(number, None)
 
 
+def _called(function: Callable) -> Callable:
+    return lambda *arguments: function(_Call(*arguments[:3]), *arguments[3:])
+
+
+_CALL = "int module, Tensor[] tensors, bool training"  # the fields of _Call
+_TERM_LISTS = "(Tensor[], str[], int[], str, float?)"
 _library = torch.library.Library("roformer_python", "DEF")
 for _schema, _function in (
     ("knows(str name) -> bool", lambda name: name in _classes),
     ("make(str name, str options, int[] shape, float initializer_range) -> int", _make),
     ("tensors(int module) -> (Tensor[], str[], int)", _tensors),
     ("facts(int module) -> (bool, bool, int, int?, bool, bool, bool)", _facts),
+    (f"words({_CALL}, Tensor words, Tensor input_ids, Tensor positions) -> Tensor", _called(_words)),
+    (f"layer_input({_CALL}, int shared, int layer) -> Tensor?", _called(_layer_input)),
+    (f"token_numbers({_CALL}, int layer, Tensor hidden_states) -> Tensor", _called(_token_numbers)),
+    (f"input({_CALL}, Tensor positions, int dtype) -> Tensor?", _called(_input)),
+    (f"shared({_CALL}, Tensor positions, Tensor key_positions, int dtype) -> int", _called(_shared)),
     (
-        "words(int module, Tensor[] tensors, bool training, Tensor words, Tensor input_ids, Tensor positions) -> "
-        "Tensor",
-        _words,
-    ),
-    (
-        "layer_input(int module, Tensor[] tensors, bool training, int shared, int layer) -> Tensor?",
-        _layer_input,
-    ),
-    (
-        "token_numbers(int module, Tensor[] tensors, bool training, int layer, Tensor hidden_states) -> Tensor",
-        _token_numbers,
-    ),
-    ("input(int module, Tensor[] tensors, bool training, Tensor positions, int dtype) -> Tensor?", _input),
-    (
-        "shared(int module, Tensor[] tensors, bool training, Tensor positions, Tensor key_positions, int dtype) -> int",
-        _shared,
-    ),
-    (
-        "terms(int module, Tensor[] tensors, bool training, int shared, int layer, Tensor[] projections, "
-        "Tensor[] vectors) -> (Tensor[], str[], int[], str, float?)",
-        _terms,
+        f"terms({_CALL}, int shared, int layer, Tensor[] projections, Tensor[] vectors) -> {_TERM_LISTS}",
+        _called(_terms),
     ),
     ("release(int number) -> ()", _release),
 ):

@@ -16,6 +16,7 @@ from . import _checks, _native
 _engine = _native.load()
 
 POOLINGS = ("cls", "last", "max", "mean", "mean-sqrt-len", "pooler", "weighted-mean")
+CACHE_PRECISIONS = ("auto", "bfloat16", "int8")
 TASKS = ("embed", "fill-mask", "generate", "predict")
 
 
@@ -46,6 +47,9 @@ class Engine:
             lengths that the model has for it.
         adapter: a folder with an adapter of PEFT (LoRA), which is added to the weights; or the task of a model that has
             adapters (jina-embeddings-v3), with its prompt where none is given.
+        cache_precision: of the keys and values that ``generate`` keeps; ``"auto"``: as they are computed
+            (docs/generation.md).
+        draft: a smaller model with the same tokens, which proposes tokens to ``generate`` (docs/generation.md).
 
     Raises:
         FileNotFoundError: the directory or a file that it must have does not exist.
@@ -70,14 +74,14 @@ class Engine:
         prompt_name: str | None = None,
         role: Literal["query", "document"] | None = None,
         adapter: str | os.PathLike | None = None,
+        cache_precision: Literal["auto", "bfloat16", "int8"] = "auto",
+        draft: str | os.PathLike | None = None,
     ):
         where = "engine"
         options = _checks.engine_options(where, precision, token_budget, threads)
-        if role is not None:
-            options["role"] = _checks.choice(where, "role", role, _checks.ROLES)
+        options |= _checks.given(where, _checks.choice, _checks.ROLES, role=role)
         options["long_texts"] = _checks.choice(where, "long_texts", long_texts, ("truncate", "refuse"))
-        if task is not None:
-            options["task"] = _checks.choice(where, "task", task, TASKS)
+        options |= _checks.given(where, _checks.choice, TASKS, task=task)
         if adapter is not None and (Path(adapter) / "adapter_config.json").is_file():
             adapter = os.fspath(adapter)
         elif adapter is not None:
@@ -85,14 +89,12 @@ class Engine:
         if pooling is not None:
             names = [pooling] if isinstance(pooling, str) else list(pooling)
             options["pooling"] = [_checks.choice(where, "pooling", name, POOLINGS) for name in names]
-        if normalize is not None:
-            options["normalize"] = _checks.boolean(where, "normalize", normalize)
-        for name, value in (("dimensions", dimensions), ("max_length", max_length)):
-            if value is not None:
-                options[name] = _checks.integer(where, name, value, 1)
-        for name, value in (("prompt", prompt), ("prompt_name", prompt_name), ("adapter", adapter)):
-            if value is not None:
-                options[name] = _checks.text(where, name, value)
+        options |= _checks.given(where, _checks.boolean, normalize=normalize)
+        options |= _checks.given(where, _checks.integer, 1, dimensions=dimensions, max_length=max_length)
+        options |= _checks.given(where, _checks.text, prompt=prompt, prompt_name=prompt_name, adapter=adapter)
+        options["cache_precision"] = _checks.choice(where, "cache_precision", cache_precision, CACHE_PRECISIONS)
+        if draft is not None:
+            options["draft"] = _checks.model(where, draft)
         self._engine = _engine.Engine(_checks.model(where, model_dir), json.dumps(options))
         self._options = options
         self._embedding_info: dict[str, Any] | None = None
@@ -237,6 +239,7 @@ class Engine:
         json_schema: Mapping[str, Any] | bool | None = None,
         batch: int = 8,
         stream: bool = False,
+        draft_tokens: int = 4,
     ) -> "Generations | TextStream":
         """Texts that a causal language model continues (docs/generation.md).
 
@@ -259,6 +262,7 @@ class Engine:
             json_schema: each text is a value of this schema (docs/generation.md), unless ``max_new_tokens`` ends it.
             batch: sequences that are computed together; results do not depend on it.
             stream: of one string, without beams: returns an iterator over the parts of its text.
+            draft_tokens: that the engine's ``draft`` proposes at a step.
 
         Returns:
             For each prompt a list of ``num_return_sequences`` dictionaries: ``text`` that was added, its ``ids``,
@@ -267,22 +271,16 @@ class Engine:
         """
         where = "generate"
         listed, is_one = _checks.texts(where, "prompts", prompts)
-        options: dict[str, Any] = {
-            "max_new_tokens": _checks.integer(where, "max_new_tokens", max_new_tokens),
-            "min_new_tokens": _checks.integer(where, "min_new_tokens", min_new_tokens),
-            "repetition_penalty": _checks.number(where, "repetition_penalty", repetition_penalty),
-            "num_return_sequences": _checks.integer(where, "num_return_sequences", num_return_sequences),
-            "batch": _checks.integer(where, "batch", batch),
-        }
-        sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        given = [name for name, value in sampling.items() if value is not None]
-        options["sample"] = _checks.boolean(where, "sample", sample) or bool(given)
-        for name in given:
-            check = _checks.integer if name == "top_k" else _checks.number
-            options[name] = check(where, name, sampling[name])
+        integers = dict(max_new_tokens=max_new_tokens, min_new_tokens=min_new_tokens, batch=batch)
+        integers |= dict(num_return_sequences=num_return_sequences, draft_tokens=draft_tokens)
+        options = {name: _checks.integer(where, name, value) for name, value in integers.items()}
+        options["repetition_penalty"] = _checks.number(where, "repetition_penalty", repetition_penalty)
+        given = _checks.given(where, _checks.number, temperature=temperature, top_p=top_p)
+        given = _checks.given(where, _checks.integer, top_k=top_k) | given
+        options |= given | {"sample": _checks.boolean(where, "sample", sample) or bool(given)}
         if beams is not None:
             if options["sample"]:
-                raise ValueError(f"[{where}] beams must be without sampling, got {given[0] if given else 'sample'}")
+                raise ValueError(f"[{where}] beams must be without sampling, got {next(iter(given), 'sample')}")
             options["beams"] = _checks.integer(where, "beams", beams)
         if length_penalty is not None:
             if beams is None:

@@ -25,10 +25,7 @@ class MultiVectorEncoder(VectorEncoder):
     ``precision``, ``threads`` and ``token_budget`` are as in :class:`Engine`.
 
     Args:
-        model_name_or_path: the directory. A model of the Hugging Face Hub is downloaded first.
-        device: ``"cpu"`` or None.
-        prompts: texts before each text, by name, in addition to the directory's.
-        default_prompt_name: the prompt where a call names none.
+        model_name_or_path, device, prompts, default_prompt_name: as for :class:`SentenceTransformer`.
         similarity_fn_name: ``"maxsim"`` or ``"meanmaxsim"``, which divides by the number of the query's vectors.
             Default: the directory's.
 
@@ -75,13 +72,9 @@ class MultiVectorEncoder(VectorEncoder):
 
         Args:
             sentences: a list of strings, or one string.
-            prompt_name: one of ``prompts``, the text before each sentence.
-            prompt: that text itself; takes precedence.
-            batch_size: ignored: sentences are not padded, and neither results nor speed depend on it.
-            show_progress_bar: writes to standard error how many sentences are done.
+            prompt_name, prompt, batch_size, show_progress_bar, device: as for ``SentenceTransformer.encode``.
             convert_to_numpy: False: tensors of torch.
             convert_to_tensor: tensors of torch.
-            device: ``"cpu"`` or None.
             normalize_embeddings: whether each vector has length 1, whatever the model says.
             task: ``"query"`` or ``"document"``: the lengths, the added tokens and the masks of those.
                 ``encode_query`` and ``encode_document`` also take the prompt of that name.

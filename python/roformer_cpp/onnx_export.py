@@ -64,12 +64,9 @@ def export_onnx(
     """
     if _checks.integer(WHERE, "opset", opset) not in OPSETS:
         raise ValueError(f"[{WHERE}] opset must be 17 or 23, got {_checks.shown(opset)}")
-    if task is not None:
-        _checks.choice(WHERE, "task", task, TASKS)
-    if length is not None:
-        _checks.integer(WHERE, "length", length, 1)
-    if external_data is not None:
-        _checks.boolean(WHERE, "external_data", external_data)
+    _checks.given(WHERE, _checks.choice, TASKS, task=task)
+    _checks.given(WHERE, _checks.integer, 1, length=length)
+    _checks.given(WHERE, _checks.boolean, external_data=external_data)
     model_dir = _checks.directory(WHERE, model_dir)
     target = _target(path, model_dir)
     graph, properties = _build(model_dir, opset, task, length)

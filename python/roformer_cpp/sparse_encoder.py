@@ -68,10 +68,7 @@ class SparseEncoder(VectorEncoder):
     ``threads`` and ``token_budget`` are as in :class:`Engine`.
 
     Args:
-        model_name_or_path: the directory. A model of the Hugging Face Hub is downloaded first.
-        device: ``"cpu"`` or None.
-        prompts: texts before each text, by name, in addition to the directory's.
-        default_prompt_name: the prompt where a call names none.
+        model_name_or_path, device, prompts, default_prompt_name: as for :class:`SentenceTransformer`.
         similarity_fn_name: ``"dot"``, ``"cosine"``, ``"euclidean"`` or ``"manhattan"``. Default: the directory's, else
             dot.
         max_active_dims: the largest weights of each vector. Default: the directory's, else all.
@@ -117,19 +114,14 @@ class SparseEncoder(VectorEncoder):
 
         Args:
             sentences: a list of strings, or one string.
-            prompt_name: one of ``prompts``, the text before each sentence.
-            prompt: that text itself; takes precedence.
-            batch_size: ignored: sentences are not padded, and neither results nor speed depend on it.
-            show_progress_bar: writes to standard error how many sentences are done.
+            prompt_name, prompt, batch_size, show_progress_bar, device: as for ``SentenceTransformer.encode``.
             max_active_dims: the largest weights of each vector, of equal ones the first. Default: that of the class.
-            device: ``"cpu"`` or None.
             task: the way of a Router.
 
         Returns:
             One vector for each sentence, also for one string.
         """
-        if max_active_dims is not None:
-            _checks.integer(_WHERE, "max_active_dims", max_active_dims, 1)
+        _checks.given(_WHERE, _checks.integer, 1, max_active_dims=max_active_dims)
         options = (prompt_name, prompt, batch_size, show_progress_bar, device, task)
         parts, _ = self._encoded(sentences, *options, lambda engine, texts, text: engine.vectors(texts, text, "none"))
         vectors = sparse_vectors(parts, self.get_embedding_dimension())
@@ -141,8 +133,7 @@ class SparseEncoder(VectorEncoder):
         """For each vector its tokens and their weights, the greatest first, at most ``top_k``."""
         if not isinstance(embeddings, SparseVectors):
             raise TypeError(f"[decode] embeddings must be SparseVectors, got {_checks.kind(embeddings)}")
-        if top_k is not None:
-            _checks.integer("decode", "top_k", top_k, 1)
+        _checks.given("decode", _checks.integer, 1, top_k=top_k)
         results = []
         for begin, end in zip(embeddings.indptr[:-1], embeddings.indptr[1:], strict=True):
             values, indices = embeddings.values[begin:end], embeddings.indices[begin:end]

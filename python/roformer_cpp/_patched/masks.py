@@ -112,31 +112,14 @@ def _takes_bool(config: type) -> bool:
 
 
 def make_mask(
-    batch_size: int,
-    q_length: int,
-    kv_length: int,
-    q_offset: int | Tensor = 0,
-    kv_offset: int = 0,
-    mask_function: Callable = theirs.causal_mask_function,
-    attention_mask: Tensor | None = None,
-    config: PretrainedConfig | None = None,
-    **options,
+    batch_size: int, q_length: int, kv_length: int, *, config: PretrainedConfig | None = None, **options
 ) -> Tensor | None:
     """The mask of transformers: bool, or numbers for models that do not take bool masks.
 
-    Arguments as in ``transformers.masking_utils.sdpa_mask``; ``attention_mask`` is True for tokens, False for
-    padding, ``[B, S or longer]``.
+    Arguments as in ``transformers.masking_utils.sdpa_mask``; ``attention_mask`` is True for tokens, False for padding,
+    ``[B, S or longer]``.
     """
-    arguments = dict(
-        batch_size=batch_size,
-        q_length=q_length,
-        kv_length=kv_length,
-        q_offset=q_offset,
-        kv_offset=kv_offset,
-        mask_function=mask_function,
-        attention_mask=attention_mask,
-        **options,
-    )
+    arguments = dict(options, batch_size=batch_size, q_length=q_length, kv_length=kv_length)
     takes_bool = config is not None and _takes_bool(type(config))
     if takes_bool and torch.compiler.is_compiling():
         return theirs.sdpa_mask(**arguments)
@@ -146,14 +129,15 @@ def make_mask(
 @torch.compiler.disable
 def _noted_mask(make: Callable, arguments: dict) -> Tensor | None:
     queries, keys = arguments["q_length"], arguments["kv_length"]
-    query_offset, key_offset = arguments["q_offset"], arguments["kv_offset"]
+    query_offset, key_offset = arguments.get("q_offset", 0), arguments.get("kv_offset", 0)
+    function, padding = arguments.get("mask_function", theirs.causal_mask_function), arguments.get("attention_mask")
     # A tensor of inference mode does not count its changes.
     with torch.inference_mode(False):
         mask = make(**arguments)
         aligned = isinstance(query_offset, int) and query_offset - key_offset == keys - queries
-        window = _window_of(arguments["mask_function"]) if aligned and not arguments.get("use_vmap") else None
+        window = _window_of(function) if aligned and not arguments.get("use_vmap") else None
         if mask is not None and window is not None:
-            note_form(mask, MaskForm(window, _padding(arguments["attention_mask"], keys, key_offset)))
+            note_form(mask, MaskForm(window, _padding(padding, keys, key_offset)))
     return mask
 
 

@@ -12,16 +12,9 @@ _BLOCK = 512  # draws of a program, each for eight elements
 
 @triton.jit(do_not_specialize=["seed", "stream"])
 def _dropout_kernel(
-    x,
-    y,
-    count,
-    seed: tl.int64,
-    stream: tl.int64,
-    THRESHOLD: tl.constexpr,
-    SCALE: tl.constexpr,
-    EVEN: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x, y, count, seed: tl.int64, stream: tl.int64,
+    THRESHOLD: tl.constexpr, SCALE: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """``y[i] = keep(i) ? x[i] SCALE : 0``, the product in float32, or float64 for float64 ``x``. ``EVEN``: ``count`` is
     a multiple of eight."""
     block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -38,14 +31,6 @@ def drop_into(x: Tensor, y: Tensor, threshold: int, scale: float, seed: int, str
     ``threshold``."""
     with on_device(x):
         _dropout_kernel[(triton.cdiv(x.numel(), 8 * _BLOCK),)](
-            x,
-            y,
-            x.numel(),
-            seed,
-            stream,
-            THRESHOLD=threshold,
-            SCALE=scale,
-            EVEN=x.numel() % 8 == 0,
-            BLOCK=_BLOCK,
-            enable_fp_fusion=True,
-        )
+            x, y, x.numel(), seed, stream,
+            THRESHOLD=threshold, SCALE=scale, EVEN=x.numel() % 8 == 0, BLOCK=_BLOCK, enable_fp_fusion=True,
+        )  # fmt: skip

@@ -15,21 +15,17 @@ _LEAST_CAPABILITY = (8, 0)
 
 # The module of each operator's function, which has the operator's name.
 MODULES = {
-    "rope": "rope",
-    "rope_": "rope",
-    "rotate": "rope",
-    "rope_table": "rope_table",
-    "dropout": "dropout",
-    "linear": "rows",
-    "linear_backward": "rows",
-    "gelu": "rows",
-    "gelu_backward": "rows",
-    "norm": "rows",
-    "norm_backward": "rows",
-    "attention_kernel": "attention_forward",
-    "attention_kernel_backward": "attention_backward",
-    "linear_attention_kernel": "linear_attention",
-    "linear_attention_kernel_backward": "linear_attention",
+    operator: module
+    for module, operators in {
+        "rope": "rope rope_ rotate",
+        "rope_table": "rope_table",
+        "dropout": "dropout",
+        "rows": "linear linear_backward gelu gelu_backward norm norm_backward",
+        "attention_forward": "attention_kernel",
+        "attention_backward": "attention_kernel_backward",
+        "linear_attention": "linear_attention_kernel linear_attention_kernel_backward",
+    }.items()
+    for operator in operators.split()
 }
 
 

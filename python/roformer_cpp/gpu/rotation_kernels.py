@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import on_device
-from .tiles import rotate_pairs
+from .tiles import load_pairs, rotate_pairs, rotation_rows_of, rows_of
 
 _TILE_BYTES = 8192  # of a rotation: four loads of 16 bytes for each of 128 threads
 _TABLE_TILE = 256  # elements of a program that makes rows
@@ -21,37 +21,24 @@ _TABLE_TILE = 256  # elements of a program that makes rows
 
 @triton.jit
 def _rotate_heads(
-    x,
-    y,
-    x_strides,
-    y_strides,
-    batch,
-    first_token,
-    tokens,
-    cos,
-    sin,
-    HEADS: tl.constexpr,
-    PAIRS: tl.constexpr,
-    COPIED: tl.constexpr,
-    HALVES: tl.constexpr,
-    BLOCK_H: tl.constexpr,
-):
-    """Rotates every head of the tokens whose rows are ``cos`` and ``sin`` ``[BLOCK_T, BLOCK_P]``.
+    x, y, batch, first_token, tokens, cos, sin,
+    HEADS: tl.constexpr, PAIRS: tl.constexpr, COPIED: tl.constexpr, HALVES: tl.constexpr, BLOCK_H: tl.constexpr,
+):  # fmt: skip
+    """Rotates every head of the tokens of x (`Rows`) whose rows are ``cos`` and ``sin`` ``[BLOCK_T, BLOCK_P]``.
 
-    ``x``, ``y``: pointers to ``[B, T, H, D]``; strides of B, T and H. The elements from 2 ``PAIRS`` to 2 ``PAIRS`` +
-    ``COPIED`` are copied.
+    The elements from 2 ``PAIRS`` to 2 ``PAIRS`` + ``COPIED`` are copied.
     """
     BLOCK_T: tl.constexpr = cos.shape[0]
     BLOCK_P: tl.constexpr = cos.shape[1]
     token = first_token + tl.arange(0, BLOCK_T)
-    x_HTD = x + batch * x_strides[0] + (token.to(tl.int64) * x_strides[1])[None, :, None]
-    y_HTD = y + batch * y_strides[0] + (token.to(tl.int64) * y_strides[1])[None, :, None]
+    x_HTD = x.pointer + batch * x.stride_b + (token.to(tl.int64) * x.stride_t)[None, :, None]
+    y_HTD = y.pointer + batch * y.stride_b + (token.to(tl.int64) * y.stride_t)[None, :, None]
     is_token = (token < tokens)[None, :, None]
     cos, sin = cos[None, :, :], sin[None, :, :]
     for first_head in range(0, HEADS, BLOCK_H):
         head = first_head + tl.arange(0, BLOCK_H)[:, None, None]
-        x_row = x_HTD + head.to(tl.int64) * x_strides[2]
-        y_row = y_HTD + head.to(tl.int64) * y_strides[2]
+        x_row = x_HTD + head.to(tl.int64) * x.stride_h
+        y_row = y_HTD + head.to(tl.int64) * y.stride_h
         is_row = is_token & (head < HEADS)
         if HALVES:
             pair = tl.arange(0, BLOCK_P)[None, None, :]
@@ -59,8 +46,8 @@ def _rotate_heads(
             a = tl.load(x_row + pair, inside).to(cos.dtype)
             b = tl.load(x_row + PAIRS + pair, inside).to(cos.dtype)
             a, b = rotate_pairs(a, b, cos, sin)
-            tl.store(y_row + pair, a.to(y.dtype.element_ty), inside)
-            tl.store(y_row + PAIRS + pair, b.to(y.dtype.element_ty), inside)
+            tl.store(y_row + pair, a.to(y.pointer.dtype.element_ty), inside)
+            tl.store(y_row + PAIRS + pair, b.to(y.pointer.dtype.element_ty), inside)
         else:
             element = tl.arange(0, 2 * BLOCK_P)[None, None, :]
             inside = is_row & (element < 2 * PAIRS)
@@ -68,7 +55,7 @@ def _rotate_heads(
             a, b = tl.split(x_tile.reshape(BLOCK_H, BLOCK_T, BLOCK_P, 2))
             a, b = rotate_pairs(a, b, cos, sin)
             y_tile = tl.join(a, b).reshape(BLOCK_H, BLOCK_T, 2 * BLOCK_P)
-            tl.store(y_row + element, y_tile.to(y.dtype.element_ty), inside)
+            tl.store(y_row + element, y_tile.to(y.pointer.dtype.element_ty), inside)
         if COPIED > 0:
             rest = tl.arange(0, triton.next_power_of_2(COPIED))[None, None, :]
             inside = is_row & (rest < COPIED)
@@ -77,50 +64,23 @@ def _rotate_heads(
 
 @triton.jit
 def _rotate_kernel(
-    x,
-    y,
-    key,
-    key_out,
-    cos,
-    sin,
-    x_strides,
-    y_strides,
-    key_strides,
-    key_out_strides,
-    row_strides,
-    batches,
-    tokens,
-    HEADS: tl.constexpr,
-    KEY_HEADS: tl.constexpr,
-    PAIRS: tl.constexpr,
-    COPIED: tl.constexpr,
-    HALVES: tl.constexpr,
-    TRANSPOSE: tl.constexpr,
-    BLOCK_T: tl.constexpr,
-    BLOCK_H: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-):
+    x, y, key, key_out, rotation, batches, tokens,
+    HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, PAIRS: tl.constexpr, COPIED: tl.constexpr, HALVES: tl.constexpr,
+    TRANSPOSE: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_P: tl.constexpr,
+):  # fmt: skip
     """Program: a block of tokens of one sequence; neighbours take the same tokens of other sequences, whose rows may be
-    the same. ``cos``, ``sin``: ``[B, T, PAIRS]`` with strides of B and T. ``key``: a second tensor, or None."""
+    the same. ``key``: a second tensor, or None."""
     program = tl.program_id(0)
     batch = (program % batches).to(tl.int64)
     first_token = (program // batches) * BLOCK_T
-    token = first_token + tl.arange(0, BLOCK_T)[:, None]
-    pair = tl.arange(0, BLOCK_P)[None, :]
-    row = batch * row_strides[0] + token.to(tl.int64) * row_strides[1] + pair
-    inside = (token < tokens) & (pair < PAIRS)
-    c = tl.load(cos + row, inside)
-    s = tl.load(sin + row, inside)
+    token = (first_token + tl.arange(0, BLOCK_T)).to(tl.int64)
+    pair = tl.arange(0, BLOCK_P)
+    cos, sin = load_pairs(rotation, batch, token, token < tokens, pair, pair < PAIRS)
     if TRANSPOSE:
-        s = -s
-    _rotate_heads(
-        x, y, x_strides, y_strides, batch, first_token, tokens, c, s, HEADS, PAIRS, COPIED, HALVES, BLOCK_H
-    )  # fmt: skip
+        sin = -sin
+    _rotate_heads(x, y, batch, first_token, tokens, cos, sin, HEADS, PAIRS, COPIED, HALVES, BLOCK_H)
     if key is not None:
-        _rotate_heads(
-            key, key_out, key_strides, key_out_strides, batch, first_token, tokens, c, s, KEY_HEADS, PAIRS, COPIED,
-            HALVES, BLOCK_H,
-        )  # fmt: skip
+        _rotate_heads(key, key_out, batch, first_token, tokens, cos, sin, KEY_HEADS, PAIRS, COPIED, HALVES, BLOCK_H)
 
 
 def rotate_into(tensors: list[tuple[Tensor, Tensor]], cos: Tensor, sin: Tensor, layout: str, direction: str) -> None:
@@ -137,30 +97,14 @@ def rotate_into(tensors: list[tuple[Tensor, Tensor]], cos: Tensor, sin: Tensor, 
     block_h = min(most_heads, 4)
     block_t = min(triton.next_power_of_2(tokens), max(1, _TILE_BYTES // (block_h * head_bytes)))
     block_h = min(most_heads, max(1, _TILE_BYTES // (block_t * head_bytes)))
-    strides = [tensor.stride()[:3] if tensor is not None else None for tensor in (x, y, key, key_out)]
+    rows = [tensor if tensor is None else rows_of(tensor) for tensor in (x, y, key, key_out)]
     with on_device(x):
         _rotate_kernel[(batches * triton.cdiv(tokens, block_t),)](
-            x,
-            y,
-            key,
-            key_out,
-            cos,
-            sin,
-            *strides,
-            (0 if cos.size(0) == 1 else cos.stride(0), cos.stride(1)),
-            batches,
-            tokens,
-            HEADS=heads,
-            KEY_HEADS=0 if key is None else key.size(2),
-            PAIRS=pairs,
-            COPIED=0 if x.data_ptr() == y.data_ptr() else head_dim - 2 * pairs,
-            HALVES=layout == "halves",
-            TRANSPOSE=direction != "forward",
-            BLOCK_T=block_t,
-            BLOCK_H=block_h,
-            BLOCK_P=block_p,
-            enable_fp_fusion=True,
-        )
+            *rows, rotation_rows_of(cos, sin), batches, tokens, HEADS=heads,
+            KEY_HEADS=0 if key is None else key.size(2), PAIRS=pairs,
+            COPIED=0 if x.data_ptr() == y.data_ptr() else head_dim - 2 * pairs, HALVES=layout == "halves",
+            TRANSPOSE=direction != "forward", BLOCK_T=block_t, BLOCK_H=block_h, BLOCK_P=block_p, enable_fp_fusion=True,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -173,18 +117,9 @@ def _split(x):
 
 @triton.jit
 def _rope_table_kernel(
-    positions,
-    freqs,
-    freqs_lo,
-    cos,
-    sin,
-    rows,
-    rows_per_freqs,
-    SCALE: tl.constexpr,
-    PAIRS: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-):
+    positions, freqs, freqs_lo, cos, sin, rows, rows_per_freqs,
+    SCALE: tl.constexpr, PAIRS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_P: tl.constexpr,
+):  # fmt: skip
     """Program: ``BLOCK_R`` rows. ``positions``: ``[rows]``; ``freqs``, ``freqs_lo``: float64 ``[.., PAIRS]``, one for
     ``rows_per_freqs`` rows; ``freqs_lo`` may be None. ``cos``, ``sin``: ``[rows, PAIRS]``."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)[:, None]
@@ -223,16 +158,6 @@ def fill_rows(
     block_r = max(1, _TABLE_TILE // block_p)
     with on_device(cos):
         _rope_table_kernel[(triton.cdiv(rows, block_r),)](
-            positions,
-            freqs,
-            freqs_lo,
-            cos,
-            sin,
-            rows,
-            rows // freqs.size(0),
-            SCALE=scale,
-            PAIRS=pairs,
-            BLOCK_R=block_r,
-            BLOCK_P=block_p,
-            enable_fp_fusion=False,
-        )
+            positions, freqs, freqs_lo, cos, sin, rows, rows // freqs.size(0),
+            SCALE=scale, PAIRS=pairs, BLOCK_R=block_r, BLOCK_P=block_p, enable_fp_fusion=False,
+        )  # fmt: skip

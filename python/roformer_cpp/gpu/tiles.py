@@ -133,7 +133,7 @@ def swap_pairs(x):
 def load_pairs_rotation(rotation, entry, tokens, valid, first, BLOCK: tl.constexpr):
     """Of the layout "pairs" and the columns from ``first`` on, which is even: as ``load_halves_rotation``."""
     pair = first // 2 + tl.arange(0, BLOCK // 2)
-    cos, sin = _load_pairs(rotation, entry, tokens, valid, pair, pair < rotation.pairs)
+    cos, sin = load_pairs(rotation, entry, tokens, valid, pair, pair < rotation.pairs)
     shape: tl.constexpr = [valid.shape[0], BLOCK]
     return tl.reshape(tl.join(cos, cos), shape), tl.reshape(tl.join(-sin, sin), shape)
 
@@ -146,12 +146,13 @@ def load_halves_rotation(rotation, entry, tokens, valid, columns):
     """
     is_second = columns >= rotation.pairs
     pair = tl.where(is_second, columns - rotation.pairs, columns)
-    cos, sin = _load_pairs(rotation, entry, tokens, valid, pair, columns < 2 * rotation.pairs)
+    cos, sin = load_pairs(rotation, entry, tokens, valid, pair, columns < 2 * rotation.pairs)
     return cos, tl.where(is_second[None, :], sin, -sin)
 
 
 @triton.jit
-def _load_pairs(rotation, entry, tokens, valid, pair, is_rotated):
+def load_pairs(rotation, entry, tokens, valid, pair, is_rotated):
+    """The cosines and sines ``[tokens, pairs]`` of pairs that are rotated, 1 and 0 elsewhere; int64 tokens."""
     at = (entry * rotation.stride_b + tokens * rotation.pairs)[:, None] + pair[None, :]
     mask = valid[:, None] & is_rotated[None, :]
     return tl.load(rotation.cos + at, mask=mask, other=1.0), tl.load(rotation.sin + at, mask=mask, other=0.0)

@@ -70,8 +70,7 @@ def embed(
     dtype = _checks.choice(_WHERE, "dtype", dtype, _DTYPES)
     threads = _checks.integer(_WHERE, "cpus_per_actor", cpus_per_actor, 1, 1025)
     rows = _checks.integer(_WHERE, "batch_size", batch_size, 1)
-    if actors is not None:
-        _checks.integer(_WHERE, "actors", actors, 1)
+    _checks.given(_WHERE, _checks.integer, 1, actors=actors)
     if given := {"task", "threads"} & options.keys():
         raise TypeError(f"[{_WHERE}] options must be those of Engine except task and threads, got {min(given)}")
     model = os.path.abspath(_checks.directory(_WHERE, model))  # noqa: PTH100 - a worker has another directory

@@ -55,8 +55,7 @@ def prepare(
         raise TypeError(f"[{_WHERE}] options must not say how files are read, got {min(given)}")
     column = _checks.text(_WHERE, "column", column)
     threads = _checks.integer(_WHERE, "cpus_per_part", cpus_per_part, 1, 1025)
-    if parts is not None:
-        _checks.integer(_WHERE, "parts", parts, 1)
+    _checks.given(_WHERE, _checks.integer, 1, parts=parts)
     model = os.path.abspath(_checks.directory(_WHERE, model))  # noqa: PTH100 - a worker has another directory
     number = _cluster.processes(_WHERE, ray, "tasks", parts, threads, 0)
     if (types := _cluster.column_types(dataset)) is not None:
