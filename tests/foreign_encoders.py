@@ -30,6 +30,14 @@ DEBERTA = {
     "position_biased_input": False,
     "type_vocab_size": 0,
 }
+GEMMA2 = {
+    "head_dim": 10,
+    "num_key_value_heads": 2,
+    "global_head_dim": 18,
+    "num_global_key_value_heads": 1,
+    "hidden_size_per_layer_input": 20,
+    "embedding_dim": 36,
+}
 # The classes' stem, its heads, and keys of the family.
 FAMILIES = {
     "nomic_bert": ("NomicBert", CLASSIFIERS, {}),
@@ -41,6 +49,11 @@ FAMILIES = {
         "Ultrabert",
         ANSWERING,
         {"num_hidden_layers": 4, "sliding_window": 5, "prediction_head_size": 36, "num_key_value_heads": 2},
+    ),
+    "embedding_gemma2_text": (
+        "EmbeddingGemma2Text",
+        ("Model",),
+        GEMMA2 | {"num_hidden_layers": 4, "sliding_window": 5, "sliding_window_pattern": 2},
     ),
     "roberta": ("Roberta", BERT_HEADS, {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm-roberta": ("XLMRoberta", BERT_HEADS, {"type_vocab_size": 1, "pad_token_id": 3}),
@@ -67,7 +80,7 @@ TRAINED = ("nomic_bert", "jina_embeddings_v3")
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]
 
 
-def make_encoder(family, head, folder, **changes):
+def make_encoder(family, head, folder, spread=0.2, **changes):
     torch.manual_seed(5)
     stem, _, own = FAMILIES[family]
     if head == "ForQuestionAnswering":
@@ -79,6 +92,9 @@ def make_encoder(family, head, folder, **changes):
     oracle = getattr(transformers, stem + head)(config)
     with torch.no_grad():
         for parameter in oracle.parameters():
-            parameter.add_(0.2 * torch.randn(parameter.shape))
+            parameter.add_(spread * torch.randn(parameter.shape))
+        for name, buffer in oracle.named_buffers():
+            if name.endswith("layer_scalar"):
+                buffer.add_(spread * torch.randn(buffer.shape))
     oracle.eval().save_pretrained(folder)
     return oracle

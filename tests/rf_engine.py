@@ -14,6 +14,9 @@ POOLINGS = {"mean": 0, "cls": 1, "pooler": 2, "last": 3, "max": 4, "mean-sqrt-le
 OK = 0
 
 
+CACHES = {"auto": 0, "bfloat16": 1, "int8": 2}
+
+
 class Struct(ctypes.Structure):
     """A structure of the interface, which begins with its size."""
 
@@ -32,6 +35,7 @@ class Options(Struct):
         head=ctypes.c_int,
         task=ctypes.c_char_p,
         adapter=ctypes.c_char_p,
+        cache_precision=ctypes.c_int,
     )
 
 
@@ -121,11 +125,13 @@ class Handle:
 class Engine(Handle):
     """A model directory. Sequences are lists of token ids of any lengths."""
 
-    def __init__(self, directory, precision="float32", token_budget=0, head="configured", task=None, adapter=None):
+    def __init__(
+        self, directory, precision="float32", token_budget=0, head="configured", task=None, adapter=None, cache="auto"
+    ):
         self.lib = library()
         self.handle = ctypes.c_void_p()
         task, adapter = (None if text is None else str(text).encode() for text in (task, adapter))
-        options = Options(PRECISIONS[precision], token_budget, HEADS[head], task, adapter)
+        options = Options(PRECISIONS[precision], token_budget, HEADS[head], task, adapter, CACHES[cache])
         self.call("open", str(directory).encode(), ctypes.byref(options), ctypes.byref(self.handle))
         self.info = Info()
         self.call("describe", self.handle, ctypes.byref(self.info))

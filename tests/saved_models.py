@@ -80,6 +80,8 @@ OF_BERT = {"Model": "hidden", "ForMaskedLM": "fill-mask", "ForSequenceClassifica
 OF_BERT |= {"ForTokenClassification": "tokens", "ForQuestionAnswering": "answers", "ForMultipleChoice": "choices"}
 DISTIL = {"dim": 32, "hidden_dim": 48, "n_heads": 2, "n_layers": 2}
 DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8, "type_vocab_size": 0}
+GEMMA2 = {"head_dim": 8, "num_key_value_heads": 1, "global_head_dim": 16, "hidden_size_per_layer_input": 8}
+GEMMA2 |= {"embedding_dim": 24, "sliding_window": 2, "num_hidden_layers": 3, "sliding_window_pattern": 3}
 FAMILIES = {
     "Electra": {"embedding_size": 16},
     "DistilBert": DISTIL,
@@ -91,6 +93,7 @@ FAMILIES = {
     "EuroBert": {"pad_token_id": 0},
     "JinaEmbeddingsV3": {"pad_token_id": 0},
     "Ultrabert": {"prediction_head_size": 24, "sliding_window": 2},
+    "EmbeddingGemma2Text": GEMMA2,
 }
 for family, changes in FAMILIES.items():
     for head, opens in OF_BERT.items():
@@ -158,6 +161,9 @@ of_mpnet = sentences(pooling("mean"), ("Normalize", {}), base=encoder("Model", "
 add(SENTENCES, "version 6: an MPNet", of_mpnet, "sentences")
 of_distilbert = sentences(pooling("mean"), version=2, base=encoder("Model", "DistilBert", **DISTIL))
 add(SENTENCES, "version 2: a DistilBERT", of_distilbert, "sentences")
+narrow = ("Pooling", {"embedding_dimension": GEMMA2["embedding_dim"], "pooling_mode": "mean"})
+of_gemma2 = sentences(narrow, ("Normalize", {}), base=encoder("Model", "EmbeddingGemma2Text", **GEMMA2))
+add(SENTENCES, "version 6: a text model of EmbeddingGemma 2", of_gemma2, "sentences")
 
 for what, made in {
     "1 label, as transformers saves it": makers.scores(),
@@ -216,9 +222,6 @@ for name, model_type, changes in (
 ):
     command = "generate" if name.endswith(("LM", "LMHeadModel")) else "embed"
     refuse(f"`{name}`", makers.foreign(name, **changes), f'got "{model_type}"', command)
-gemma2 = {"head_dim": 16, "global_head_dim": 16, "hidden_size_per_layer_input": 8, "embedding_dim": 32}
-lacking = 'got "embedding_gemma2_text" (heads of other sizes in some layers'
-refuse("`EmbeddingGemma2TextModel`", makers.foreign("EmbeddingGemma2TextModel", **gemma2), lacking)
 for what, name, base in (
     ("`modules.json`", "modules.json", sentences(pooling("cls"))),
     ("`tokenizer.json`", "tokenizer.json", encoder("Model")),

@@ -44,6 +44,11 @@ T4_MAX, T4_MEAN = 2e-5, 2e-6
 # other: an exchange of two neighbours' ranks moves it by 2e-4.
 RANKS_OF_NEAR_TIES = 1e-3
 MODEL_F64 = 1e-10
+# Of the change that rounding keys and values makes, what may differ from it: float32 numbers near a tie that two
+# programs round to neighbours.
+CACHE_ROUNDING_SHARE = 0.2
+# Memory of a cache as it grows, to what its rows have: pages of each head, and rows of the rotation.
+CACHE_MEMORY_SHARE = 1.25
 # bfloat16 keeps 8 bits of a number and int8 a little less of a row: errors of some 1e-2 of a vector, whose cosine is
 # 1 - 1e-4 / 2.
 LOW_PRECISION_COSINE = 0.999

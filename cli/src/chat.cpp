@@ -17,6 +17,7 @@
 #include "generation_options.h"
 #include "rf/engine/interrupt.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/io/utf8.h"
 
@@ -26,6 +27,7 @@ namespace {
 
 constexpr const char* kChatWhere = "chat";
 constexpr const char* kChatHelp =
+    "/read FILE      say the text of a file to the model, as one message\n"
     "/reset          begin a new conversation\n"
     "/system [TEXT]  begin a new conversation with this system message, or without one\n"
     "/help           this list\n"
@@ -57,6 +59,8 @@ struct Interrupted {};
 // Lines of standard input.
 class Lines {
  public:
+  explicit Lines(bool is_terminal) : is_terminal_(is_terminal) {}
+
   // nullopt: the end. Throws Interrupted.
   std::optional<std::string> next() {
     while (true) {
@@ -86,9 +90,18 @@ class Lines {
       is_at_end_ = true;
     } else {
       held_.append(part, static_cast<size_t>(count));
+      // Linux drops what is longer.
+      constexpr ssize_t kMostOfTerminal = 4096;
+      if (is_terminal_ && count >= kMostOfTerminal) {
+        held_.clear();
+        fail<ArgumentError>(kChatWhere,
+                            "a line of a terminal must have at most {} bytes, got more (/read FILE says longer texts)",
+                            kMostOfTerminal - 2);
+      }
     }
   }
 
+  const bool is_terminal_;
   std::string held_;
   bool is_at_end_ = false;
 };
@@ -96,7 +109,8 @@ class Lines {
 class Chat {
  public:
   Chat(const TextOptions& options, const tasks::Continuer& continuer)
-      : generation_(options.generation),
+      : prompt_cache_(options.prompt_cache),
+        generation_(options.generation),
         continuer_(continuer),
         stops_(stops_of(options, continuer)),
         is_terminal_(isatty(STDIN_FILENO) != 0) {
@@ -111,12 +125,15 @@ class Chat {
     }
     while (take_line()) {
     }
+    if (!prompt_cache_.empty() && !prompt_.empty())
+      continuer_.write_prompt_cache(prompt_cache_, prompt_, tasks::PromptForm::kChat);
     if (is_terminal_) show("\n");
   }
 
  private:
   // A new conversation.
   void begin(const std::string& system) {
+    check_text("a system message", system);
     system_ = system;
     messages_ = nlohmann::ordered_json::array();
     if (!system.empty()) messages_.push_back({{"role", "system"}, {"content", system}});
@@ -138,6 +155,9 @@ class Chat {
       show("\n");
       say("/quit ends the program");
       return true;
+    } catch (const ArgumentError& error) {
+      say(error.what());
+      return true;
     }
     if (line && line->ends_with('\r')) line->pop_back();
     if (line && line->starts_with('/')) line->erase(line->find_last_not_of(" \t") + 1);
@@ -158,16 +178,25 @@ class Chat {
     if (command == "/system") return begin(command.size() < line.size() ? line.substr(command.size() + 1) : "");
     if (line == "/reset") return begin(system_);
     if (line == "/help") return say(kChatHelp);
+    if (command == "/read" && command.size() < line.size()) return ask(io::read_file(line.substr(command.size() + 1)));
     if (line.starts_with('/')) {
-      fail<ArgumentError>(kChatWhere,
-                          "a line with / in front must be /help, /quit, /reset or /system TEXT, got {} (a space "
-                          "before / says it to the model)",
-                          io::printable(line));
+      fail<ArgumentError>(
+          kChatWhere,
+          "a line with / in front must be /help, /quit, /read FILE, /reset or /system TEXT, got {} (a space "
+          "before / says it to the model)",
+          io::printable(line));
     }
-    if (line.find_first_not_of(" \t") == std::string::npos) return;
-    if (!is_utf8(line)) fail<ArgumentError>(kChatWhere, "a message must be UTF-8, got {}", io::printable(line));
+    if (line.find_first_not_of(" \t") != std::string::npos) ask(line);
+  }
+
+  static void check_text(const char* what, const std::string& text) {
+    if (!is_utf8(text)) fail<ArgumentError>(kChatWhere, "{} must be UTF-8, got {}", what, io::printable(text));
+  }
+
+  void ask(const std::string& text) {
+    check_text("a message", text);
     const nlohmann::ordered_json before = messages_;
-    messages_.push_back({{"role", "user"}, {"content", line}});
+    messages_.push_back({{"role", "user"}, {"content", text}});
     try {
       answer();
     } catch (...) {
@@ -180,25 +209,33 @@ class Chat {
     const std::string prompt = continuer_.chat(messages_, nlohmann::ordered_json::object());
     engine::GenerationOptions generation = generation_;
     generation.max_new_tokens = std::min(generation.max_new_tokens, room_after(prompt));
+    prompt_ = prompt;
     auto stream = continuer_.stream(prompt, generation, stops_, {.prompt = tasks::PromptForm::kChat});
+    const engine::Drafted before = continuer_.drafted();
     std::string text;
     const int64_t start = io::steady_ns();
-    int64_t first = start, tokens = 0;
+    int64_t first = start, of_first = 0;  // tokens
     try {
       const engine::InterruptScope scope([] {
         if (was_interrupted != 0) throw Interrupted{};
       });
       while (const auto part = stream.step()) {
-        if (tokens++ == 0) first = io::steady_ns();
+        if (of_first == 0) {
+          of_first = stream.new_tokens();
+          first = io::steady_ns();
+        }
         text += *part;
         if (!part->empty()) emit_lines(*part);
       }
     } catch (const Interrupted&) {
     }
     emit_lines("\n");
-    if (tokens == 0) first = io::steady_ns();
-    if (isatty(STDERR_FILENO) != 0) say(speed_of(stream, {start, first, io::steady_ns()}, tokens));
-    if (tokens == 0 && was_interrupted != 0) {
+    if (of_first == 0) first = io::steady_ns();
+    if (isatty(STDERR_FILENO) != 0) {
+      const std::string draft = draft_text(before, continuer_.drafted());
+      say(speed_of(stream, {start, first, io::steady_ns()}, of_first) + (draft.empty() ? "" : " [" + draft + "]"));
+    }
+    if (stream.new_tokens() == 0 && was_interrupted != 0) {
       messages_.erase(messages_.size() - 1);
     } else {
       messages_.push_back({{"role", "assistant"}, {"content", text}});
@@ -219,22 +256,24 @@ class Chat {
   struct Times {
     int64_t start, first, end;  // the first token is the prompt's
   };
-  static std::string speed_of(const tasks::ContinuationStream& stream, const Times& times, int64_t tokens) {
+  static std::string speed_of(const tasks::ContinuationStream& stream, const Times& times, int64_t of_first) {
     const auto rate = [](int64_t count, int64_t ns) {
       return fmt::format("{:.1f} tokens/s",
                          static_cast<double>(count) / (static_cast<double>(std::max<int64_t>(ns, 1)) * 1e-9));
     };
     const int64_t read = stream.prompt_tokens() - stream.kept_tokens();
     return fmt::format("[read {} of {} tokens, {}; wrote {}, {}]", read, stream.prompt_tokens(),
-                       rate(read, times.first - times.start), tokens,
-                       rate(std::max<int64_t>(tokens - 1, 0), times.end - times.first));
+                       rate(read, times.first - times.start), stream.new_tokens(),
+                       rate(stream.new_tokens() - of_first, times.end - times.first));
   }
 
+  const std::string& prompt_cache_;
+  std::string prompt_;  // of the last answer
   const engine::GenerationOptions& generation_;
   const tasks::Continuer& continuer_;
   const tasks::Stops stops_;
   const bool is_terminal_;
-  Lines lines_;
+  Lines lines_{is_terminal_};
   std::string system_;
   nlohmann::ordered_json messages_;
 };

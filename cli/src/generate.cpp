@@ -84,7 +84,12 @@ class Writer {
     for (const Prompt& each : prompts_) {
       if (each.problem.empty()) asked.push_back(options_.chat ? each.chat : each.text);
     }
-    const auto results = continuer_.continue_prompts(asked, generation_, stops_, form_);
+    tasks::ContinuationRun run = continuer_.begin(asked, generation_, stops_, form_);
+    while (run.step()) {
+    }
+    const auto results = run.take();
+    kept_ += run.kept_tokens();
+    read_ += run.prompt_tokens();
     auto result = results.begin();
     for (Prompt& each : prompts_) {
       if (each.problem.empty()) {
@@ -105,6 +110,9 @@ class Writer {
     prompts_.clear();
   }
   int64_t refused() const { return refused_; }
+  // Tokens of prompts, and those that were not computed.
+  int64_t read() const { return read_; }
+  int64_t kept() const { return kept_; }
 
  private:
   struct Prompt {
@@ -147,19 +155,37 @@ class Writer {
   const tasks::Stops stops_;
   const tasks::ContinuationForm form_;
   int64_t index_ = 0;  // of the first held prompt
-  int64_t refused_ = 0;
+  int64_t refused_ = 0, read_ = 0, kept_ = 0;
   std::vector<Prompt> prompts_;
 };
+
+void say_draft(const tasks::Continuer& continuer) {
+  const std::string text = draft_text({}, continuer.drafted());
+  if (!text.empty()) say(text);
+}
+
+std::string only_prompt(const GenerateOptions& options, const tasks::Continuer& continuer) {
+  if (!options.chat) return options.prompts[0];
+  return continuer.chat(with_system(options, messages_of(options.prompts[0])), OrderedJson::object());
+}
+
+// The last token of a prompt is always computed.
+void finish_cache(const GenerateOptions& options, const tasks::Continuer& continuer, int64_t read, int64_t kept) {
+  if (options.prompt_cache.empty()) return;
+  say(fmt::format("{} of the prompt's {} tokens were in {}", kept, read, options.prompt_cache));
+  if (kept + 1 < read)
+    continuer.write_prompt_cache(options.prompt_cache, only_prompt(options, continuer), form_of(options).prompt);
+}
 
 int run_generate(const GenerateOptions& options) {
   const tasks::Continuer continuer = open_continuer(options);
   if (options.stream) {
-    const std::string prompt =
-        options.chat ? continuer.chat(with_system(options, messages_of(options.prompts[0])), OrderedJson::object())
-                     : options.prompts[0];
+    const std::string prompt = only_prompt(options, continuer);
     auto stream = continuer.stream(prompt, options.generation, stops_of(options, continuer), form_of(options));
     while (const auto part = stream.next()) emit_lines(*part);
     emit_lines("\n");
+    say_draft(continuer);
+    finish_cache(options, continuer, stream.prompt_tokens(), stream.kept_tokens());
     return kOk;
   }
   Writer writer(options, continuer);
@@ -168,6 +194,8 @@ int run_generate(const GenerateOptions& options) {
     data::TextReader(options.read).read([&](const data::SourceText& source) { writer.add(source); });
   }
   writer.finish();
+  say_draft(continuer);
+  finish_cache(options, continuer, writer.read(), writer.kept());
   if (writer.refused() > 0) {
     say(fmt::format("{} of the prompts have an error as their result: no token, or a bad record", writer.refused()));
   }
@@ -175,13 +203,22 @@ int run_generate(const GenerateOptions& options) {
 }
 
 void check_stream(const CLI::App& app, const GenerateOptions& options) {
-  if (!options.stream) return;
-  if (options.prompts.size() != 1) {
-    fail_usage(kGenerateWhere, "--stream must be with one --prompt, got {}", options.prompts.size());
+  for (const char* name : {"--prompt-cache", "--stream"}) {
+    if (app.count(name) > 0 && options.prompts.size() != 1)
+      fail_usage(kGenerateWhere, "{} must be with one --prompt, got {}", name, options.prompts.size());
   }
+  if (!options.stream) return;
   if (app.count("--beams") > 0 || options.generation.return_sequences != 1) {
     fail_usage(kGenerateWhere, "--stream must be without --beams and --num-return-sequences, got {}",
                app.count("--beams") > 0 ? "--beams" : "--num-return-sequences");
+  }
+}
+
+void check_schema(const CLI::App& app, const GenerateOptions& options) {
+  if (!options.json && options.schema_path.empty()) return;
+  for (const char* name : {"--beams", "--min-new-tokens"}) {
+    if (app.count(name) > 0)
+      fail_usage(kGenerateWhere, "{} must be without {}, got both", options.json ? "--json" : "--json-schema", name);
   }
 }
 
@@ -212,6 +249,7 @@ std::function<int()> configure_generate(CLI::App& app, const Common& common) {
                  options->prompts.empty() ? "none" : "both");
     }
     check_stream(app, *options);
+    check_schema(app, *options);
     options->read.lists = options->chat ? data::Lists::kRead : data::Lists::kRefused;
     finish_text_options(app, common, *options);
     return run_generate(*options);

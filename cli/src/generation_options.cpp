@@ -1,9 +1,13 @@
 // Options of the commands that write text with a causal language model (see the header).
 #include "generation_options.h"
 
+#include <cstdint>
 #include <initializer_list>
+#include <string_view>
 
 #include "read_options.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/model/run_checkpoints.h"
 
 namespace rf::cli {
@@ -26,7 +30,20 @@ void add_text_options(CLI::App& app, TextOptions& options) {
          "ends a text in the tokenizer, as [SEP]")
       ->allow_extra_args(false);
   app.add_flag("--no-stop", options.no_stop, "Nothing ends a text before --max-new-tokens");
+  app.add_option(
+         "--draft", options.draft,
+         "Directory or GGUF file of a smaller model with the same tokens, whose proposals are verified together: "
+         "greedy texts stay the same, sampled ones keep their distribution")
+      ->type_name("DIR");
+  add_default(app, "--draft-tokens", generation.draft_tokens, "Tokens that --draft proposes at a step")
+      ->needs("--draft");
+  app.add_option(
+         "--prompt-cache", options.prompt_cache,
+         "File with keys and values of a prompt: the tokens with which it begins are not computed again, and it "
+         "is written if it lacks some")
+      ->type_name("FILE");
   add_precision(app, options.precision);
+  add_cache_precision(app, options.cache_precision);
   add_dictionary(app, options.load);
 }
 
@@ -57,17 +74,39 @@ void finish_text_options(const CLI::App& app, const Common& common, TextOptions&
     fail_usage(where, "--num-return-sequences must be 1 without sampling and --beams, got {}",
                options.generation.return_sequences);
   }
+  if (!options.draft.empty() && (has_beams || options.generation.return_sequences != 1)) {
+    fail_usage(where, "--draft must be without --beams and --num-return-sequences, got {}",
+               has_beams ? "--beams" : "--num-return-sequences");
+  }
   if (!options.stops.empty() && options.no_stop) fail_usage(where, "--no-stop must be without --stop, got both");
   options.generation.search = has_beams          ? engine::Search::kBeams
                               : sampling.empty() ? engine::Search::kGreedy
                                                  : engine::Search::kSample;
   options.generation.seed = common.seed.value_or(0);
+  try {
+    engine::check_options(options.generation, INT64_MAX);
+  } catch (const Error& error) {
+    const std::string_view message = error.what();
+    fail_usage(where, "{}", message.substr(message.find(' ') + 1));
+  }
+}
+
+std::string draft_text(const engine::Drafted& before, const engine::Drafted& after) {
+  const int64_t proposed = after.proposed - before.proposed;
+  return proposed == 0 ? ""
+                       : fmt::format("draft: {} of {} tokens accepted", after.accepted - before.accepted, proposed);
 }
 
 tasks::Continuer open_continuer(const TextOptions& options) {
   check_dictionaries(options.load);
-  return tasks::Continuer(model_of_run(options.model_dir, say),
-                          {.precision = options.precision, .load = options.load, .note = warn_user});
+  tasks::Continuer continuer(model_of_run(options.model_dir, say),
+                             {.precision = options.precision,
+                              .cache_precision = options.cache_precision,
+                              .draft = options.draft.empty() ? "" : model_of_run(options.draft, say),
+                              .load = options.load,
+                              .note = warn_user});
+  if (io::has_file(options.prompt_cache)) continuer.read_prompt_cache(options.prompt_cache);
+  return continuer;
 }
 
 tasks::Stops stops_of(const TextOptions& options, const tasks::Continuer& continuer) {

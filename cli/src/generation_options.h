@@ -13,11 +13,13 @@
 namespace rf::cli {
 
 struct TextOptions {
-  std::string model_dir, system;
+  std::string model_dir, system, prompt_cache;
   std::vector<std::string> stops;
   text::LoadOptions load;
   engine::Precision precision = engine::Precision::kFloat32;
+  engine::CachePrecision cache_precision = engine::CachePrecision::kAuto;
   engine::GenerationOptions generation;
+  std::string draft;  // directory; "": none
   bool sample = false, no_stop = false;
 };
 
@@ -26,6 +28,9 @@ void add_text_options(CLI::App& app, TextOptions& options);
 void add_beam_options(CLI::App& app, TextOptions& options);
 // Selects the search from the options that were given. Those that it would ignore are refused.
 void finish_text_options(const CLI::App& app, const Common& common, TextOptions& options);
+
+// What the draft did between two counts, as "draft: 12 of 20 tokens accepted"; "" without proposals.
+std::string draft_text(const engine::Drafted& before, const engine::Drafted& after);
 
 tasks::Continuer open_continuer(const TextOptions& options);
 tasks::Stops stops_of(const TextOptions& options, const tasks::Continuer& continuer);

@@ -185,6 +185,12 @@ void add_precision(CLI::App& app, engine::Precision& precision) {
              kPrecisions);
 }
 
+void add_cache_precision(CLI::App& app, engine::CachePrecision& precision) {
+  add_choice(app, "--cache-precision", precision, "auto",
+             "Generation keeps keys and values in bfloat16 or int8; auto: as they are computed",
+             {engine::kCachePrecisionNames.begin(), engine::kCachePrecisionNames.end()});
+}
+
 std::string name_of(engine::Precision precision) { return name_in(kPrecisions, precision); }
 
 void add_adapter(CLI::App& app, std::string& adapter) {

@@ -86,6 +86,7 @@ RF_CLI_API void add_dictionary(CLI::App& app, text::LoadOptions& options);
 RF_CLI_API void check_dictionaries(const text::LoadOptions& options, const std::string& output_dir = "");
 // --precision and --batch-tokens of commands that run the engine.
 void add_precision(CLI::App& app, engine::Precision& precision);
+void add_cache_precision(CLI::App& app, engine::CachePrecision& precision);
 std::string name_of(engine::Precision precision);
 void add_adapter(CLI::App& app, std::string& adapter);  // --adapter
 void add_batch_tokens(CLI::App& app, int64_t& batch_tokens);

@@ -36,6 +36,7 @@ std::function<int()> configure_serve(CLI::App& app, const Common& common) {
   add_default(app, "--port", options->port, "Port to listen on; 0: any free one");
   app.add_option("--unix-socket", options->unix_socket, "Path of a Unix socket to listen on, instead of a port");
   add_precision(app, options->precision);
+  add_cache_precision(app, options->cache_precision);
   app.add_option("--api-key-file", options->api_key_file, "File with the keys that clients may send, one per line");
   CLI::Option* const certificate =
       app.add_option("--tls-cert", options->certificate, "PEM file of the certificate: HTTPS");

@@ -126,6 +126,8 @@ ModelOptions options_of(const rf_engine_options* wanted) {
   options.head = static_cast<ModelOptions::Head>(number_of(x.head, RF_ENGINE_MASKED_LM + 1, "head"));
   if (x.task != nullptr) options.task = x.task;
   if (x.adapter != nullptr) options.adapter = x.adapter;
+  options.cache_precision =
+      static_cast<CachePrecision>(number_of(x.cache_precision, RF_ENGINE_CACHE_INT8 + 1, "cache_precision"));
   return options;
 }
 

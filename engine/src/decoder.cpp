@@ -63,14 +63,17 @@ struct Decoder::Impl {
     model.encoder.check_ids({input.ids, ids});
   }
 
-  void append(const Extension& input, float* logits) {
+  void append(const Extension& input, float* logits, Logits of) {
     const auto* hidden = static_cast<const std::byte*>(model.encoder.extend(input, *cache, work));
     const int64_t row_bytes = info.hidden_size * bytes_of(model.encoder.dtype());
-    const int64_t rows = std::ssize(input.sequences);
-    last_rows.resize(static_cast<size_t>(rows * row_bytes));
-    for (int64_t i = 0; i < rows; ++i)
-      std::copy_n(hidden + (input.offsets[i + 1] - 1) * row_bytes, row_bytes, last_rows.data() + i * row_bytes);
-    model.head(rows, last_rows.data(), info.hidden_size, logits, head_memory);
+    const int64_t rows = of == Logits::kAll ? input.tokens() : std::ssize(input.sequences);
+    if (of == Logits::kLast) {
+      last_rows.resize(static_cast<size_t>(rows * row_bytes));
+      for (int64_t i = 0; i < rows; ++i)
+        std::copy_n(hidden + (input.offsets[i + 1] - 1) * row_bytes, row_bytes, last_rows.data() + i * row_bytes);
+      hidden = last_rows.data();
+    }
+    model.head(rows, hidden, info.hidden_size, logits, head_memory);
     for (const int64_t sequence : input.sequences) longest = std::max(longest, cache->length(sequence));
   }
 };
@@ -105,9 +108,9 @@ bool Decoder::grow(int64_t tokens) {
   return true;
 }
 
-bool Decoder::keeps_states() const {
+bool Decoder::keeps_states(int64_t tokens) const {
   return dynamic_cast<const KeyValueCache*>(impl_->cache.get()) != nullptr && !impl_->info.prefix_lm &&
-         !impl_->model.encoder.position().changes_within(impl_->longest);
+         !impl_->model.encoder.position().changes_within(std::max(impl_->longest, tokens));
 }
 
 int64_t Decoder::sequences() const { return impl_->cache->sequences(); }
@@ -120,11 +123,11 @@ std::span<const int32_t> Decoder::ids(int64_t sequence) const {
 }
 
 void Decoder::append(std::span<const int64_t> sequences, std::span<const int64_t> offsets, std::span<const int32_t> ids,
-                     float* logits) {
+                     float* logits, Logits of) {
   if (sequences.empty()) return;
   const Extension input{.sequences = sequences, .offsets = offsets, .ids = ids.data()};
   impl_->check(input, ids.size());
-  impl_->append(input, logits);
+  impl_->append(input, logits, of);
 }
 
 void Decoder::copy(int64_t from, int64_t to) {

@@ -1,15 +1,13 @@
 // Texts to vectors (rf/engine/embedder.h): the steps of sentence-transformers, each text on its own.
 #include "rf/engine/embedder.h"
 
-#define XXH_INLINE_ALL
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 
+#include "file_hash.h"
 #include "heads.h"
 #include "rf/engine/schedule.h"
 #include "rf/io/error.h"
@@ -53,28 +51,6 @@ void check(const EmbedderOptions& options) {
   if (options.max_active < 0)
     fail<ArgumentError>(kEmbedderWhere, "max_active must be at least 1, got {}", options.max_active);
   if (options.threads < 0) fail<ArgumentError>(kEmbedderWhere, "threads must be at least 0, got {}", options.threads);
-}
-
-void hash_text(XXH3_state_t& state, std::string_view text) {
-  const uint64_t size = text.size();
-  XXH3_128bits_update(&state, &size, sizeof size);
-  XXH3_128bits_update(&state, text.data(), text.size());
-}
-
-// Reads the file in blocks: a mapping of the weights would count as memory in use.
-void hash_file(XXH3_state_t& state, const std::string& path) {
-  constexpr size_t kBlock = size_t{1} << 20;
-  hash_text(state, fs::path(path).filename().string());
-  std::ifstream file(path, std::ios::binary);
-  std::string block(kBlock, '\0');
-  uint64_t size = 0;
-  while (file.read(block.data(), kBlock) || file.gcount() > 0) {
-    const auto count = static_cast<size_t>(file.gcount());
-    XXH3_128bits_update(&state, block.data(), count);
-    size += count;
-  }
-  if (!file.eof()) fail(path, "must be readable, got an error of reading");
-  XXH3_128bits_update(&state, &size, sizeof size);
 }
 
 void check_masked_lm(const std::string& dir) {
@@ -419,24 +395,18 @@ std::vector<float> Embedder::shorten(std::span<const float> vector, int64_t dime
 }
 
 std::string Embedder::identity() const {
-  XXH3_state_t state;
-  XXH3_128bits_reset(&state);
-  std::vector<std::string> paths;
-  const bool is_directory = fs::is_directory(impl_->modules.encoder_dir);
-  for (const auto& entry :
-       is_directory ? fs::directory_iterator(impl_->modules.encoder_dir) : fs::directory_iterator()) {
-    const std::string name = entry.path().filename().string();
-    const bool weights = name.starts_with("model") && name.find(".safetensors") != std::string::npos;
-    const bool tokenizer = std::ranges::find(text::kTokenizerFiles, name) != std::end(text::kTokenizerFiles);
-    if (name == "config.json" || weights || tokenizer) paths.push_back(entry.path());
+  FileHash hash;
+  std::vector<std::string> paths = model_files(impl_->modules.encoder_dir);
+  for (const std::string_view name : text::kTokenizerFiles) {
+    const std::string path = (fs::path(impl_->modules.encoder_dir) / name).string();
+    if (io::has_file(path)) paths.push_back(path);
   }
   std::ranges::sort(paths);
   paths.insert(paths.end(), impl_->modules.files.begin(), impl_->modules.files.end());
-  for (const std::string& path : paths) hash_file(state, path);
-  if (const auto& dictionary = impl_->rows.tokenizer().options().dictionary) hash_text(state, dictionary->hash());
-  if (!impl_->info.task.empty()) hash_text(state, impl_->info.task);
-  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  for (const std::string& path : paths) hash.add_file(path);
+  if (const auto& dictionary = impl_->rows.tokenizer().options().dictionary) hash.add_text(dictionary->hash());
+  if (!impl_->info.task.empty()) hash.add_text(impl_->info.task);
+  return hash.hex();
 }
 
 TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const std::optional<std::string>& prompt,

@@ -2,6 +2,7 @@
 #include "encoder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <random>
 
@@ -20,7 +21,7 @@ namespace {
 constexpr const char* kEncoderWhere = "input";
 
 // The buffers of a workspace.
-enum Buffers { kHidden, kWide, kNarrow, kEmbedded, kMixed };
+enum Buffers { kHidden, kWide, kNarrow, kEmbedded, kMixed, kLayerInput };
 
 // Of rf/engine/interrupt.h.
 thread_local const std::function<void()>* check_of_thread = nullptr;
@@ -75,6 +76,15 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
     experts_.push_back(has_experts ? Experts(weights, layer, config, precision, largest.feed_forward) : Experts());
   }
   if (config.final_norm) final_norm_ = read_norm(weights, prefix + "encoder.final_norm", config, config.hidden_size);
+  if (config.output_size > 0) output_projection_ = read_linear(weights, prefix + kOutputProjection, precision);
+  const int64_t width = config.block.layer_input_width;
+  if (width == 0) return;
+  const TensorFloats rows = weights.floats(fmt::format("{}{}.weight", prefix, kLayerInputs));
+  const float* from = rows.get();
+  for (Block& block : blocks_) {
+    block.layer_input = Linear(precision, config.hidden_size, width, from, {});
+    from += width * config.hidden_size;
+  }
 }
 
 void Encoder::check(const EncoderInput& input) const {
@@ -115,21 +125,22 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
 }
 
 rf_attention_args Encoder::attention_args(int64_t layer, const void* qkv, void* out) const {
-  const int64_t head_dim = config_.head_dim();
+  const int64_t head_dim = config_.head_dim(layer), key_heads = config_.key_heads(layer),
+                out_width = this->out_width(layer);
   const auto* parts = static_cast<const char*>(qkv);
   rf_attention_args args = {};
   args.struct_size = sizeof args;
   args.dtype = dtype_;
   args.heads = config_.num_attention_heads;
-  args.key_heads = config_.key_heads();
+  args.key_heads = key_heads;
   args.head_dim = args.value_dim = head_dim;
   args.q = parts;
-  args.k = parts + out_width() * bytes_of(dtype_);
-  args.v = parts + (out_width() + config_.key_heads() * head_dim) * bytes_of(dtype_);
-  args.q_stride_t = args.k_stride_t = args.v_stride_t = qkv_width();
+  args.k = parts + out_width * bytes_of(dtype_);
+  args.v = parts + (out_width + key_heads * head_dim) * bytes_of(dtype_);
+  args.q_stride_t = args.k_stride_t = args.v_stride_t = qkv_width(layer);
   args.q_stride_h = args.k_stride_h = args.v_stride_h = args.out_stride_h = head_dim;
   args.out = out;
-  args.out_stride_t = out_width();
+  args.out_stride_t = out_width;
   args.scale = attention_scale();
   args.score_cap = config_.block.score_cap;
   if (config_.is_decoder) args.window = RF_WINDOW_RIGHT;
@@ -160,16 +171,19 @@ rf_attention_args Encoder::packed_args(int64_t layer, const EncoderInput& input,
   return args;
 }
 
-void Encoder::norm_heads(const Block& block, int64_t tokens, void* qkv) const {
+void Encoder::norm_heads(int64_t layer, const Block& block, int64_t tokens, void* qkv) const {
   if (block.query_norm.columns == 0) return;
   const bool is_whole = config_.block.whole_query_key_norm;
-  const int64_t query_rows = is_whole ? 1 : config_.num_attention_heads, key_rows = is_whole ? 1 : config_.key_heads();
+  const int64_t query_rows = is_whole ? 1 : config_.num_attention_heads;
+  const int64_t key_rows = is_whole ? 1 : config_.key_heads(layer);
   constexpr int64_t kFewTokens = 16;
   parallel_for(tokens, tokens > kFewTokens, [&](int64_t t) {
-    char* const queries = static_cast<char*>(qkv) + t * qkv_width() * bytes_of(dtype_);
-    char* const keys = queries + config_.query_width() * bytes_of(dtype_);
+    char* const queries = static_cast<char*>(qkv) + t * qkv_width(layer) * bytes_of(dtype_);
+    char* const keys = queries + config_.query_width(layer) * bytes_of(dtype_);
+    char* const values = keys + config_.key_width(layer) * bytes_of(dtype_);
     block.query_norm(dtype_, query_rows, queries, nullptr, queries);
     block.key_norm(dtype_, key_rows, keys, nullptr, keys);
+    if (block.value_norm.columns > 0) block.value_norm(dtype_, key_rows, values, nullptr, values);
   });
 }
 
@@ -187,17 +201,38 @@ void Encoder::feed_forward(const Block& block, int64_t tokens, const void* x, vo
   block.down(tokens, wide, config_.block.gated && !block.up.is_gated() ? 2 * inner : inner, y);
 }
 
+void Encoder::layer_input(const Block& block, int64_t tokens, const void* embeddings, const void* x, void* wide,
+                          void* y) const {
+  const int64_t width = config_.block.layer_input_width, hidden = config_.hidden_size;
+  void* const own = static_cast<char*>(wide) + tokens * width * bytes_of(dtype_);
+  block.layer_input(tokens, embeddings, hidden, own);
+  block.layer_input_norm(dtype_, tokens, own, nullptr, own);
+  block.layer_gate(tokens, x, hidden, wide);
+  activate(config_.hidden_act, dtype_, tokens, width, wide, width, own);
+  block.layer_down(tokens, wide, width, y);
+  block.layer_norm(dtype_, tokens, y, nullptr, y);
+}
+
 void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend& attend) const {
   const int64_t tokens = input.sequences.tokens, hidden = config_.hidden_size, element = bytes_of(dtype_);
   const bool separate_gates =
       config_.block.gated && !std::ranges::all_of(blocks_, [](const Block& block) { return block.up.is_gated(); });
   const int64_t up_columns = config_.intermediate_size * (separate_gates ? 2 : 1);
-  const int64_t wide_columns = std::max({qkv_width(), up_columns, config_.embedding_size});
-  const int64_t narrow_bytes = tokens * std::max(hidden, out_width()) * element;
+  int64_t wide_columns = std::max({up_columns, config_.embedding_size, 2 * config_.block.layer_input_width});
+  int64_t narrow_columns = std::max(hidden, config_.output_width());
+  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    wide_columns = std::max(wide_columns, qkv_width(layer));
+    narrow_columns = std::max(narrow_columns, out_width(layer));
+  }
+  const int64_t narrow_bytes = tokens * narrow_columns * element;
   void* x = work.buffer(kHidden, tokens * hidden * element);
   void* wide = work.buffer(kWide, tokens * wide_columns * element);
   void* narrow = work.buffer(kNarrow, narrow_bytes);
   embed(input, work, x);
+  const void* const embeddings = config_.block.layer_input_width == 0
+                                     ? nullptr
+                                     : std::memcpy(work.buffer(kLayerInput, tokens * hidden * element), x,
+                                                   static_cast<size_t>(tokens * hidden * element));
   void* const normed = config_.block.pre_norm ? narrow : x;  // what attention and the feed-forward network read
   void* const attended = config_.block.pre_norm ? work.buffer(kEmbedded, narrow_bytes) : wide;
   void* const fed = config_.block.pre_norm ? attended : narrow;
@@ -230,9 +265,9 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     const void* const attended_input = normed_first ? normed : x;
     note(&LayerInputs::attention, i, attended_input);
     block.qkv(tokens, attended_input, hidden, wide);
-    norm_heads(block, tokens, wide);
+    norm_heads(static_cast<int64_t>(layer), block, tokens, wide);
     attend(static_cast<int64_t>(layer), wide, narrow);
-    block.attention_output(tokens, narrow, out_width(), attended);
+    block.attention_output(tokens, narrow, out_width(static_cast<int64_t>(layer)), attended);
     post_norm(block.attention_post_norm, attended);
     scale_and_cap(dtype_, tokens * hidden, config_.block.residual_scale, 0, attended);
     if (config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
@@ -252,16 +287,27 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     post_norm(block.feed_forward_post_norm, fed);
     scale_and_cap(dtype_, tokens * hidden, config_.block.residual_scale, 0, fed);
     config_.block.pre_norm ? void(pending = fed) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
+    if (!block.layer_gate.empty()) {
+      add_pending();
+      layer_input(block, tokens, embeddings, x, wide, fed);
+      pending = fed;
+    }
+    if (block.scale != 1) add_pending();
+    scale_and_cap(dtype_, tokens * hidden, block.scale, 0, x);
     if (layer + 1 == layers) break;
     if (!layer_weights_.empty()) add_pending();
     mix(layer + 1, tokens * hidden, x, work);
   }
   final_norm_.columns > 0 ? norm_sum(final_norm_, x) : add_pending();
   mix(layers, tokens * hidden, x, work);
-  return x;
+  if (output_projection_.empty()) return x;
+  output_projection_(tokens, x, hidden, narrow);
+  return narrow;
 }
 
 void Encoder::set_layer_weights(std::vector<float> weights) {
+  if (config_.output_size > 0)
+    fail("model", "a model whose hidden states are projected must be without layer weights, got some");
   const auto states = static_cast<size_t>(config_.num_hidden_layers + 1);
   if (weights.size() != states)
     fail("model", "layer weights must be those of {} hidden states, got {}", states, weights.size());
@@ -354,12 +400,19 @@ void Encoder::check_ids(std::span<const int32_t> ids) const {
   check_range(ids.data(), std::ssize(ids), config_.vocab_size, "token ids");
 }
 
+void Encoder::set_cache_precision(CachePrecision precision) {
+  if (precision == CachePrecision::kAuto) return;
+  if (linear_) fail<ArgumentError>("model", "cache_precision must be auto with linear attention, got another");
+  cache_type_ = precision == CachePrecision::kInt8 ? RF_CACHE_INT8 : RF_CACHE_BF16;
+}
+
 std::unique_ptr<SequenceCache> Encoder::make_cache(int64_t sequences, int64_t capacity) const {
   if (!linear_) {
     return std::make_unique<KeyValueCache>(KeyValueCache::Shape{.layers = config_.num_hidden_layers,
                                                                 .heads = config_.key_heads(),
                                                                 .head_dim = config_.head_dim(),
-                                                                .element_bytes = bytes_of(dtype_),
+                                                                .dtype = dtype_,
+                                                                .type = cache_type_,
                                                                 .sequences = sequences,
                                                                 .capacity = capacity});
   }

@@ -88,7 +88,7 @@ class Workspace {
     AlignedMemory memory;
     int64_t bytes = 0;
   };
-  Buffer buffers_[5];
+  Buffer buffers_[6];
 };
 
 // The attention of a layer; made by std::cref, which allocates no memory.
@@ -105,6 +105,8 @@ class Encoder {
   rf_dtype dtype() const { return dtype_; }
   // Hidden states become the sum of those of the embeddings and of each layer with these weights.
   void set_layer_weights(std::vector<float> weights);
+  // Of make_cache(). Throws Error with linear attention.
+  void set_cache_precision(CachePrecision precision);
   const Position& position() const { return *position_; }
   // Throws Error for ids, types and positions out of range.
   void check(const EncoderInput& input) const;
@@ -142,8 +144,11 @@ class Encoder {
   int64_t readable_length(int64_t most) const;
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
-  // The norms of queries and keys, in place.
-  void norm_heads(const Block& block, int64_t tokens, void* qkv) const;
+  // The norms of queries, keys and values, in place.
+  void norm_heads(int64_t layer, const Block& block, int64_t tokens, void* qkv) const;
+  // What a layer adds for its own input, a projection of `embeddings`.
+  void layer_input(const Block& block, int64_t tokens, const void* embeddings, const void* x, void* wide,
+                   void* y) const;
   void feed_forward(const Block& block, int64_t tokens, const void* x, void* wide, void* y) const;
   void listed_attention(const void* q, int64_t q_stride, const char* keys, int64_t key_rows, int64_t kv_stride,
                         const KeyLists& lists, void* out) const;
@@ -178,8 +183,9 @@ class Encoder {
               Workspace& work, const void* qkv, void* out) const;
 
   // Columns of a row of queries, keys and values, and of one of results.
-  int64_t qkv_width() const { return config_.query_width() + 2 * config_.key_width(); }
-  int64_t out_width() const { return config_.query_width(); }
+  // Layers of a decoder are as wide as the first.
+  int64_t qkv_width(int64_t layer = 0) const { return config_.query_width(layer) + 2 * config_.key_width(layer); }
+  int64_t out_width(int64_t layer = 0) const { return config_.query_width(layer); }
   double attention_scale() const {
     const double given = config_.block.attention_scale;
     return given > 0 ? given : 1 / std::sqrt(static_cast<double>(config_.head_dim()));
@@ -187,12 +193,14 @@ class Encoder {
 
   ModelConfig config_;
   rf_dtype dtype_;
+  rf_cache_type cache_type_ = RF_CACHE_SAME;
   std::unique_ptr<Position> position_;
   std::optional<LinearAttention> linear_;
   ReadRow words_;
   MappedRows types_, tasks_;           // empty: none
   float word_scale_ = 1;               // of words_, before types_ are added
   Norm embeddings_norm_, final_norm_;  // without columns: none
+  Linear output_projection_;           // of the last hidden states; empty: none
   Linear embeddings_project_;          // empty where embedding_size == hidden_size
   std::vector<Block> blocks_;
   std::vector<float> layer_weights_;  // empty: hidden states are those of the last layer

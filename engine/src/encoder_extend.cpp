@@ -74,7 +74,8 @@ void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Gro
   args.v = cache.values(layer, sequence);
   args.k_stride_b = args.v_stride_b = cache.sequence_stride();
   args.k_stride_h = args.v_stride_h = cache.head_stride();
-  args.k_stride_t = args.v_stride_t = config_.head_dim();
+  args.k_stride_t = args.v_stride_t = cache.row();
+  args.cache_type = cache.type();
   const int64_t before = group.keys - group.tokens;
   args.query_positions = work.counting.data() + before;
   args.key_positions = work.counting.data();

@@ -4,9 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <random>
 
+#include "file_hash.h"
+#include "prompt_file.h"
 #include "prompt_search.h"
+#include "rf/engine/names.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/gguf.h"
+#include "rf/model/foreign_models.h"
+#include "rf/status.h"
 
 namespace rf::engine {
 
@@ -38,6 +47,8 @@ void check_beams(const GenerationOptions& options, int64_t vocab_size) {
   }
 }
 
+}  // namespace
+
 void check_options(const GenerationOptions& options, int64_t vocab_size) {
   if (options.max_new_tokens < 1 || options.max_new_tokens > kMaxNewTokens)
     fail(kGeneratorWhere, "max_new_tokens must be in 1..{}, got {}", kMaxNewTokens, options.max_new_tokens);
@@ -48,6 +59,7 @@ void check_options(const GenerationOptions& options, int64_t vocab_size) {
   }
   check_positive("repetition_penalty", options.repetition_penalty);
   if (options.batch < 1) fail(kGeneratorWhere, "batch must be at least 1, got {}", options.batch);
+  if (options.draft_tokens < 1) fail(kGeneratorWhere, "draft_tokens must be at least 1, got {}", options.draft_tokens);
   check_sampling(options);
   if (options.search == Search::kBeams) check_beams(options, vocab_size);
   if (options.allowed && (options.search == Search::kBeams || options.min_new_tokens > 0))
@@ -59,13 +71,15 @@ void check_options(const GenerationOptions& options, int64_t vocab_size) {
     fail(kGeneratorWhere, "return_sequences must be in 1..{}, got {}", most, options.return_sequences);
 }
 
-}  // namespace
-
 struct Generator::Impl {
   // A prompt that is being continued.
   struct Active {
     size_t prompt = 0;
     std::unique_ptr<PromptSearch> search;  // nullptr: a free place
+    // With a draft: the tokens so far, those that are proposed next, and how they are drawn.
+    std::vector<int32_t> text{};
+    std::vector<Proposal> proposals{};
+    std::mt19937_64 random{};
   };
 
   const Model* model;
@@ -73,6 +87,7 @@ struct Generator::Impl {
   Decoder decoder;
   TokenScores scores;
   std::vector<float> logits;
+  std::unique_ptr<Impl> draft;  // nullptr: none
   // Prompts that are being continued; searches refer to its options.
   struct Run {
     std::vector<std::vector<int32_t>> prompts;
@@ -81,8 +96,10 @@ struct Generator::Impl {
     std::vector<Active> places;
     size_t next = 0;   // prompt that is begun next
     int64_t kept = 0;  // tokens of prompts
+    Drafted drafted;
   };
   std::unique_ptr<Run> run;
+  std::unique_ptr<PromptFile> file;
   // What the decoder appends next.
   std::vector<int64_t> sequences, offsets;
   std::vector<int32_t> ids;
@@ -113,9 +130,9 @@ struct Generator::Impl {
     ids.insert(ids.end(), added.begin(), added.end());
     offsets.push_back(std::ssize(ids));
   }
-  const float* append() {
-    logits.resize(sequences.size() * static_cast<size_t>(vocab_size));
-    decoder.append(sequences, offsets, ids, logits.data());
+  const float* append(Decoder::Logits of = Decoder::Logits::kLast) {
+    logits.resize((of == Decoder::Logits::kAll ? ids.size() : sequences.size()) * static_cast<size_t>(vocab_size));
+    decoder.append(sequences, offsets, ids, logits.data(), of);
     check_logits(kGeneratorWhere, logits, vocab_size);
     return logits.data();
   }
@@ -127,8 +144,50 @@ struct Generator::Impl {
     return std::ranges::mismatch(prompt.first(prompt.size() - 1), known).in1 - prompt.begin();
   }
 
-  // Puts prompts from run->next on into free places, some at a time.
-  void admit() {
+  // That of a model whose tokens keep their states.
+  KeyValueCache& cache() {
+    auto* const cache = dynamic_cast<KeyValueCache*>(&decoder.cache());
+    if (cache == nullptr || !decoder.keeps_states(std::ssize(decoder.ids(0)))) {
+      fail(kGeneratorWhere,
+           "a prompt cache must be of a model whose keys and values stay as a sequence grows, got linear attention, a "
+           "prefix language model, or a rotation that changes with the length");
+    }
+    return *cache;
+  }
+
+  PromptFacts facts(const PromptOrigin& origin) const {
+    return {
+        {"format", "roformer prompt cache 1"},
+        {"version", rf_version()},
+        {"instruction_set", rf_target()},
+        {"precision",
+         std::string(
+             std::ranges::find(kPrecisionNames, origin.precision, &Names<Precision, 3>::value_type::second)->first)},
+        {"model", origin.model_hash}};
+  }
+
+  // Tokens at the front of the prompt, which are in the file but not in a sequence.
+  void take_from_file(std::span<const int32_t> prompt) {
+    if (file == nullptr) return;
+    const int64_t same = std::ranges::mismatch(prompt, file->ids()).in1 - prompt.begin();
+    if (same <= kept_tokens(0, prompt)) return;
+    decoder.truncate(0, 0);
+    file->copy_to(cache(), same);
+  }
+
+  // Computes a long prompt in parts, whose memory is bounded, up to the last one; returns the tokens that it has then.
+  int64_t read_parts(int64_t sequence, std::span<const int32_t> prompt, int64_t kept) {
+    while (std::ssize(prompt) - kept > kPrefillTokens && decoder.keeps_states(std::ssize(prompt))) {
+      add(sequence, prompt.subspan(static_cast<size_t>(kept), kPrefillTokens));
+      append();
+      start_append();
+      kept += kPrefillTokens;
+    }
+    return kept;
+  }
+
+  // Puts prompts from run->next on into free places, some at a time, and finds the first token of each. False: none.
+  bool admit() {
     const int64_t width = PromptSearch::sequences_of(run->options);
     std::vector<size_t> admitted;
     start_append();
@@ -138,12 +197,12 @@ struct Generator::Impl {
       const int64_t first = static_cast<int64_t>(place) * width, kept = kept_tokens(first, prompt);
       if (!admitted.empty() && std::ssize(ids) + std::ssize(prompt) - kept > kPrefillTokens) break;
       for (int64_t i = 0; i < width; ++i) decoder.truncate(first + i, i == 0 ? kept : 0);
-      add(first, prompt.subspan(static_cast<size_t>(kept)));
       run->kept += kept;
+      add(first, prompt.subspan(static_cast<size_t>(read_parts(first, prompt, kept))));
       run->places[place].prompt = run->next++;
       admitted.push_back(place);
     }
-    if (admitted.empty()) return;
+    if (admitted.empty()) return false;
     const float* of_prompts = append();
     for (const size_t place : admitted) {
       std::unique_ptr<PromptSearch>& search = run->places[place].search;
@@ -151,7 +210,11 @@ struct Generator::Impl {
           PromptSearch::make({run->options, decoder.cache(), scores, vocab_size, static_cast<int64_t>(place) * width});
       search->advance(of_prompts);
       of_prompts += vocab_size;
+      const uint64_t seed = run->options.seed;
+      std::seed_seq of_draft{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), uint32_t{0}, uint32_t{1}};
+      run->places[place].random.seed(of_draft);
     }
+    return true;
   }
 
   void step_searches() {
@@ -169,9 +232,120 @@ struct Generator::Impl {
     }
   }
 
+  void check_draft(const GenerationOptions& options, int64_t tokens) const {
+    if (PromptSearch::sequences_of(options) > 1 || options.search == Search::kBeams)
+      fail(kGeneratorWhere, "a draft must be without beams and with one result for a prompt, got {}",
+           PromptSearch::sequences_of(options));
+    if (!decoder.keeps_states(tokens)) {
+      fail(kGeneratorWhere,
+           "a draft must be with a model whose keys and values stay as a sequence grows, got linear attention, a "
+           "prefix language model, or a rotation that changes with the length");
+    }
+  }
+
+  // Whether the draft proposes a token after those of `active`.
+  bool asks_draft(const Active& active) const {
+    if (active.search == nullptr || std::ssize(active.proposals) == run->options.draft_tokens) return false;
+    const int64_t length = std::ssize(active.text), prompt = std::ssize(run->prompts[active.prompt]);
+    const auto is_stop = [&](int32_t id) {
+      return std::ranges::find(run->options.stop_ids, id) != run->options.stop_ids.end();
+    };
+    return length - prompt + 1 < run->options.max_new_tokens && length <= draft->decoder.max_tokens() &&
+           (active.proposals.empty() || !is_stop(active.text.back())) &&
+           std::ranges::all_of(active.text, [&](int32_t id) { return id < draft->vocab_size; });
+  }
+
+  Proposal proposal_of(Active& active, const float* of_draft) {
+    Proposal proposal{
+        .token = 0,
+        .probabilities = std::vector<float>(static_cast<size_t>(vocab_size), -std::numeric_limits<float>::infinity())};
+    std::vector<float>& row = proposal.probabilities;
+    std::copy_n(of_draft, std::min(vocab_size, draft->vocab_size), row.begin());
+    scores.adjust(run->options, active.text, std::ssize(active.text) - std::ssize(run->prompts[active.prompt]), row);
+    if (run->options.search == Search::kGreedy) {
+      proposal.token = static_cast<int32_t>(std::ranges::max_element(row) - row.begin());
+      row.clear();
+    } else {
+      scores.to_probabilities(run->options, row);
+      proposal.token = draw(row, fraction_of(active.random()));
+    }
+    return proposal;
+  }
+
+  // Place by place, as many tokens as the draft is asked for.
+  void propose() {
+    for (size_t place = 0; place < run->places.size(); ++place) {
+      Active& active = run->places[place];
+      if (active.search == nullptr) continue;
+      const auto sequence = static_cast<int64_t>(place);
+      const std::span<const int32_t> known = decoder.ids(sequence);
+      active.text.assign(known.begin(), known.end());
+      active.text.push_back(active.search->steps()[0].token);
+      active.proposals.clear();
+      if (!asks_draft(active)) continue;
+      const int64_t kept = draft->kept_tokens(sequence, active.text);
+      draft->decoder.truncate(sequence, kept);
+      draft->start_append();
+      draft->read_parts(sequence, active.text, kept);
+    }
+    std::vector<Active*> asked;
+    while (true) {
+      asked.clear();
+      draft->start_append();
+      for (size_t place = 0; place < run->places.size(); ++place) {
+        Active& active = run->places[place];
+        if (!asks_draft(active)) continue;
+        const auto sequence = static_cast<int64_t>(place);
+        draft->add(sequence, std::span(active.text).subspan(draft->decoder.ids(sequence).size()));
+        asked.push_back(&active);
+      }
+      if (asked.empty()) return;
+      const float* row = draft->append();
+      for (Active* const active : asked) {
+        active->proposals.push_back(proposal_of(*active, row));
+        active->text.push_back(active->proposals.back().token);
+        row += draft->vocab_size;
+      }
+      run->drafted.proposed += std::ssize(asked);
+    }
+  }
+
+  // The tokens of a step, from the logits after the next one and after each that is proposed.
+  void verify(Active& active, int64_t sequence, const float* rows) {
+    const auto proposed = std::ssize(active.proposals);
+    decoder.truncate(sequence, std::ssize(decoder.ids(sequence)) - proposed);
+    for (const Proposal& proposal : active.proposals) {
+      active.search->verify(rows, proposal);
+      rows += vocab_size;
+      const auto steps = active.search->steps();
+      if (steps.empty() || steps[0].token != proposal.token) return;
+      decoder.cache().append(sequence, {&proposal.token, 1});  // its keys and values are still there
+      ++run->drafted.accepted;
+    }
+    active.search->advance(rows);
+  }
+
+  void step_with_draft() {
+    propose();
+    start_append();
+    for (size_t place = 0; place < run->places.size(); ++place) {
+      const Active& active = run->places[place];
+      const auto sequence = static_cast<int64_t>(place);
+      if (active.search != nullptr) add(sequence, std::span(active.text).subspan(decoder.ids(sequence).size()));
+    }
+    const float* rows = append(Decoder::Logits::kAll);
+    for (size_t place = 0; place < run->places.size(); ++place) {
+      Active& active = run->places[place];
+      if (active.search == nullptr) continue;
+      const int64_t count = std::ssize(active.proposals) + 1;
+      verify(active, static_cast<int64_t>(place), rows);
+      rows += count * vocab_size;
+    }
+  }
+
   // One step of all prompts of the run; false: all are done.
   bool step_run() {
-    admit();
+    if (admit()) return true;
     bool is_busy = false;
     for (Active& active : run->places) {
       if (active.search != nullptr && active.search->steps().empty()) {
@@ -180,12 +354,18 @@ struct Generator::Impl {
       }
       is_busy = is_busy || active.search != nullptr;
     }
-    if (is_busy) step_searches();
+    if (is_busy) draft == nullptr ? step_searches() : step_with_draft();
     return is_busy || run->next < run->prompts.size();
   }
 };
 
-Generator::Generator(const Model& model) : impl_(std::make_unique<Impl>(model)) {}
+Generator::Generator(const Model& model, const Model* draft) : impl_(std::make_unique<Impl>(model)) {
+  if (draft == nullptr) return;
+  impl_->draft = std::make_unique<Impl>(*draft);
+  if (!impl_->draft->decoder.keeps_states())
+    fail(kGeneratorWhere, "a draft must be without linear attention and no prefix language model, got {}",
+         draft->info().architecture);
+}
 Generator::~Generator() = default;
 Generator::Generator(Generator&&) noexcept = default;
 Generator& Generator::operator=(Generator&&) noexcept = default;
@@ -211,7 +391,14 @@ void Generator::begin(std::vector<std::vector<int32_t>> prompts, const Generatio
   }
   const int64_t width = PromptSearch::sequences_of(options);
   const int64_t places = std::clamp<int64_t>(options.batch / width, 1, std::max<int64_t>(1, std::ssize(prompts)));
+  const int64_t tokens = longest + options.max_new_tokens - 1;
+  if (impl_->draft != nullptr) impl_->check_draft(options, tokens);
   if (!prompts.empty()) impl_->reserve(places * width, longest, options.max_new_tokens);
+  if (!prompts.empty() && impl_->draft != nullptr) {  // a text beyond the positions of the draft has no proposals
+    const int64_t most = impl_->draft->model->info().max_position_embeddings;
+    impl_->draft->reserve(places, 1, most > 0 ? std::min(tokens, most) : tokens);
+  }
+  if (!prompts.empty()) impl_->take_from_file(prompts.front());
   impl_->run = std::make_unique<Impl::Run>();
   impl_->run->results.resize(prompts.size());
   impl_->run->places.resize(static_cast<size_t>(places));
@@ -223,9 +410,33 @@ bool Generator::step() { return impl_->step_run(); }
 
 std::vector<std::vector<Generated>> Generator::take() { return std::move(impl_->run->results); }
 
+Drafted Generator::drafted() const { return impl_->run == nullptr ? Drafted{} : impl_->run->drafted; }
+
 int64_t Generator::kept_tokens() const { return impl_->run->kept; }
 
 int64_t Generator::kept_tokens(std::span<const int32_t> prompt) const { return impl_->kept_tokens(0, prompt); }
+
+void Generator::read_prompt(const std::string& path, const PromptOrigin& origin) {
+  impl_->file = std::make_unique<PromptFile>(path, impl_->facts(origin), impl_->cache(), impl_->vocab_size);
+}
+
+void Generator::write_prompt(const std::string& path, const PromptOrigin& origin,
+                             std::span<const int32_t> prompt) const {
+  const int64_t tokens = std::ranges::mismatch(prompt, impl_->decoder.ids(0)).in1 - prompt.begin();
+  if (tokens > 0) write_prompt_file(path, impl_->facts(origin), impl_->cache(), tokens);
+}
+
+std::string hash_of_model(const std::string& path) {
+  FileHash hash;
+  std::vector<std::string> files;
+  if (const std::optional<std::string> gguf = gguf_path(path)) {
+    files = io::GgufFile(*gguf).paths();
+  } else {
+    files = model_files(path);
+  }
+  for (const std::string& file : files) hash.add_file(file);
+  return hash.hex();
+}
 
 void Generator::next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out) {
   check_options(options, impl_->vocab_size);

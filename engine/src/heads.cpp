@@ -50,7 +50,7 @@ double pool_sum(const HiddenRows& rows, int64_t tokens, const uint8_t* attend, b
 
 HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weights, const std::string& prefix,
                        Precision precision)
-    : precision_(of_small_layers(precision)), hidden_(config.hidden_size) {
+    : precision_(of_small_layers(precision)), hidden_(config.output_width()) {
   if (config.prefix_lm) pooler_activation_.reset();
   const std::string pooler = pooler_name(config, head);
   if (weights.has(pooler + ".weight")) pooler_ = read_linear(weights, pooler, precision_);

@@ -85,6 +85,11 @@ struct Block {
   Norm cross_norm = {};
   Linear cross_query = {}, cross_key_value = {}, cross_output = {};  // empty without cross-attention
   std::vector<float> sinks = {};                                     // of each head; empty: none
+  Norm value_norm = {};                                              // of each head; without columns: none
+  // What is added for the layer's own input: norm(down(activation(gate(x)) * input_norm(input(embeddings)))).
+  Linear layer_gate = {}, layer_input = {}, layer_down = {};  // empty: none
+  Norm layer_input_norm = {}, layer_norm = {};
+  double scale = 1;  // of the layer's result
 };
 
 // The largest magnitudes of a layer's normalised vectors, [hidden_size], at the inputs of its attention, of its

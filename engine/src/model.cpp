@@ -43,7 +43,7 @@ ModelInfo info_of(const ModelConfig& config, Head head) {
                  .architecture = architecture_of(config, head),
                  .head = head,
                  .vocab_size = config.vocab_size,
-                 .hidden_size = config.hidden_size,
+                 .hidden_size = config.output_width(),
                  .layers = config.num_hidden_layers,
                  .heads = config.num_attention_heads,
                  .type_vocab_size = std::max<int64_t>(1, config.type_vocab_size),
@@ -296,6 +296,11 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   const std::string prefix = encoder_prefix(config, head);
   info = info_of(config, head);
   encoder.emplace(config, path, weights, prefix, options.precision, options.warn);
+  if (options.cache_precision != CachePrecision::kAuto && (head != Head::kCausalLm || !info.causal)) {
+    fail<ArgumentError>("model", "cache_precision must be auto without a causal language model, got another for {}",
+                        info.architecture);
+  }
+  encoder->set_cache_precision(options.cache_precision);
   if (!options.layer_weights.empty()) encoder->set_layer_weights(options.layer_weights);
   layers = HeadLayers(config, head, weights, prefix, options.precision);
   reads = head_reads(config, head);

@@ -13,6 +13,19 @@ namespace rf::engine {
 
 namespace {
 
+// A token of the distribution p, given one of the draft's, q: that one with the probability min(1, p / q), else one of
+// the distribution max(0, p - q) (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1).
+int32_t draw_verified(std::span<float> p, const Proposal& proposal, std::mt19937_64& random) {
+  const auto at = static_cast<size_t>(proposal.token);
+  if (fraction_of(random()) * proposal.probabilities[at] < p[at]) return proposal.token;
+  float largest = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    p[i] = std::max(0.0f, p[i] - proposal.probabilities[i]);
+    largest = std::max(largest, p[i]);
+  }
+  return largest == 0 ? proposal.token : draw(p, fraction_of(random()));  // 0: equal but for rounding
+}
+
 // Greedy search and sampling, whose sequences do not depend on each other.
 class SampleSearch : public PromptSearch {
  public:
@@ -41,6 +54,12 @@ class SampleSearch : public PromptSearch {
     std::swap(steps_, next_);
   }
 
+  void verify(const float* logits, const Proposal& proposal) override {
+    proposal_ = &proposal;
+    advance(logits);
+    proposal_ = nullptr;
+  }
+
   std::vector<Generated> results() override {
     std::vector<Generated> results;
     for (Continuation& each : continuations_) results.push_back(std::move(each.result));
@@ -65,7 +84,8 @@ class SampleSearch : public PromptSearch {
       token = static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
     } else {
       scores_.to_probabilities(options_, scores);
-      token = draw(scores, static_cast<double>(of.random() >> 11) * 0x1p-53);
+      token =
+          proposal_ == nullptr ? draw(scores, fraction_of(of.random())) : draw_verified(scores, *proposal_, of.random);
     }
     result.ids.push_back(token);
     if (options_.on_token) options_.on_token(token);
@@ -77,6 +97,7 @@ class SampleSearch : public PromptSearch {
 
   std::vector<Continuation> continuations_;
   std::vector<Step> next_;
+  const Proposal* proposal_ = nullptr;
 };
 
 // The best `beams` results, ranked by the sum of log-probabilities over tokens^length_penalty.
@@ -249,6 +270,8 @@ PromptSearch::PromptSearch(const SearchInput& input)
       first_sequence_(input.first_sequence),
       never_(input.never),
       prompt_tokens_(cache_.length(first_sequence_)) {}
+
+void PromptSearch::verify(const float* logits, const Proposal&) { advance(logits); }
 
 std::span<float> PromptSearch::copied(std::span<const float> row) {
   row_.assign(row.begin(), row.end());

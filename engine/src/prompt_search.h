@@ -23,6 +23,12 @@ struct SearchInput {
   int32_t never = -1;  // a token that beam search does not choose; -1: none
 };
 
+// A token that a draft drew, and the distribution that it drew from, [vocab_size]; none with greedy search.
+struct Proposal {
+  int32_t token;
+  std::vector<float> probabilities;
+};
+
 class PromptSearch {
  public:
   struct Step {
@@ -43,6 +49,8 @@ class PromptSearch {
   std::span<const Step> steps() const { return steps_; }
   // logits: [steps().size(), vocab_size] of these steps; the first time one row, that of the prompt.
   virtual void advance(const float* logits) = 0;
+  // The same with a token that is proposed, for greedy search and sampling: it is chosen, or another one in its place.
+  virtual void verify(const float* logits, const Proposal& proposal);
   virtual std::vector<Generated> results() = 0;
 
  protected:

@@ -20,6 +20,7 @@
 #include "rf/io/printable.h"
 #include "rf/io/strict_object.h"
 #include "rf/model/foreign_models.h"
+#include "weights.h"
 
 namespace rf::engine {
 
@@ -375,7 +376,7 @@ void read_heads(const std::string& model_dir, VectorKind vectors, SentenceModule
 }
 
 // A matrix of a GGUF file as a step without a bias; the file may lack it.
-void add_gguf_dense(const io::GgufFile& file, const char* name, SentenceModules& out) {
+void add_gguf_dense(const io::GgufFile& file, const std::string& name, SentenceModules& out) {
   const io::GgufTensor* const tensor = file.find(name);
   if (tensor == nullptr) return;
   if (tensor->shape.size() != 2)
@@ -403,8 +404,8 @@ SentenceModules read_gguf_modules(const std::string& path, VectorKind vectors) {
   if (found == std::end(kTypes) && type != 0)
     fail(path, "{} must be 0 (none), 1 (mean), 2 (cls) or 3 (last), got {}", key, type.dump());
   out.poolings = found == std::end(kTypes) ? std::vector<Pooling>() : std::vector{found->second};
-  for (const char* name : {"dense_2.weight", "dense_3.weight"}) {
-    if (architecture == "gemma-embedding") add_gguf_dense(file, name, out);
+  for (const std::string_view name : kGgufDense) {
+    if (architecture == "gemma-embedding") add_gguf_dense(file, std::string(name), out);
   }
   out.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
   return out;

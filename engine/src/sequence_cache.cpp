@@ -2,8 +2,11 @@
 #include "sequence_cache.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
+
+#include "layers.h"
 
 namespace rf::engine {
 
@@ -31,10 +34,37 @@ void SequenceCache::copy(int64_t from, int64_t to) {
   target.assign(source.begin(), source.end());
 }
 
-// Memory is [layers][2][sequences][heads][capacity][head_dim]: attention reads the rows of a head in sequence.
+namespace {
+
+// x and then its scale; NaN is all that a row with a number that is not finite becomes.
+void store_int8(std::span<const float> x, char* to) {
+  float largest = 0;
+  for (const float number : x) largest = std::isfinite(number) ? std::max(largest, std::abs(number)) : INFINITY;
+  const bool is_finite = largest <= std::numeric_limits<float>::max();
+  const float scale = is_finite ? largest / 127 : std::numeric_limits<float>::quiet_NaN();
+  // A scale below the normal numbers has few bits: 127 of it may be less than the number.
+  const auto rounded = [&](float number) { return std::clamp(std::nearbyint(number / scale), -127.0f, 127.0f); };
+  for (size_t i = 0; i < x.size(); ++i) to[i] = static_cast<char>(scale > 0 ? static_cast<int>(rounded(x[i])) : 0);
+  std::memcpy(to + x.size(), &scale, sizeof scale);
+}
+
+void store_row(const KeyValueCache::Shape& shape, const char* from, std::vector<float>& floats, char* to) {
+  if (shape.type == RF_CACHE_SAME || (shape.type == RF_CACHE_BF16 && shape.dtype == RF_BF16)) {
+    std::memcpy(to, from, static_cast<size_t>(shape.row_bytes()));
+    return;
+  }
+  floats.resize(static_cast<size_t>(shape.head_dim));
+  to_floats(shape.dtype, shape.head_dim, from, floats.data());
+  if (shape.type == RF_CACHE_INT8) return store_int8(floats, to);
+  from_floats(RF_BF16, shape.head_dim, floats.data(), to);
+}
+
+}  // namespace
+
+// Memory is [layers][2][sequences][heads][capacity][row]: attention reads the rows of a head in sequence.
 KeyValueCache::KeyValueCache(const Shape& shape) : SequenceCache(shape.sequences, shape.capacity), shape_(shape) {
-  int64_t bytes = 2 * shape.element_bytes;
-  for (const int64_t extent : {shape.layers, shape.heads, shape.head_dim, shape.sequences, shape.capacity}) {
+  int64_t bytes = 2 * shape.row_bytes();
+  for (const int64_t extent : {shape.layers, shape.heads, shape.sequences, shape.capacity}) {
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > INT64_MAX - 64) throw std::bad_alloc();
   }
   memory_ = make_aligned(bytes);
@@ -44,7 +74,7 @@ void KeyValueCache::grow(int64_t capacity) {
   Shape shape = shape_;
   shape.capacity = capacity;
   KeyValueCache grown(shape);
-  const int64_t row = shape.head_dim * shape.element_bytes;
+  const int64_t row = shape.row_bytes();
   for (int64_t i = 0; i < sequences(); ++i) {
     const auto bytes = static_cast<size_t>(length(i) * row);
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
@@ -62,17 +92,18 @@ void KeyValueCache::grow(int64_t capacity) {
 
 char* KeyValueCache::part(int64_t layer, int64_t which, int64_t sequence) const {
   const int64_t index = (2 * layer + which) * shape_.sequences + sequence;
-  return reinterpret_cast<char*>(memory_.get()) + index * sequence_stride() * shape_.element_bytes;
+  return reinterpret_cast<char*>(memory_.get()) + index * shape_.heads * shape_.capacity * shape_.row_bytes();
 }
 
 void KeyValueCache::store(int64_t layer, int64_t sequence, int64_t tokens, const char* keys, const char* values,
                           int64_t row_bytes) {
-  const int64_t head_bytes = shape_.head_dim * shape_.element_bytes;
+  const int64_t head_bytes = shape_.head_dim * bytes_of(shape_.dtype);
   const auto copy_rows = [&](const char* from, char* to) {
+    std::vector<float> floats;
     for (int64_t h = 0; h < shape_.heads; ++h) {
-      char* row = to + (h * shape_.capacity + length(sequence)) * head_bytes;
+      char* row = to + (h * shape_.capacity + length(sequence)) * shape_.row_bytes();
       for (int64_t t = 0; t < tokens; ++t)
-        std::memcpy(row + t * head_bytes, from + t * row_bytes + h * head_bytes, head_bytes);
+        store_row(shape_, from + t * row_bytes + h * head_bytes, floats, row + t * shape_.row_bytes());
     }
   };
   copy_rows(keys, this->keys(layer, sequence));
@@ -81,7 +112,7 @@ void KeyValueCache::store(int64_t layer, int64_t sequence, int64_t tokens, const
 
 // Keys and values of a token depend only on the tokens up to it, so the common prefix stays in place.
 void KeyValueCache::copy_kept(int64_t from, int64_t to, int64_t first) {
-  const int64_t count = length(from) - first, row = shape_.head_dim * shape_.element_bytes;
+  const int64_t count = length(from) - first, row = shape_.row_bytes();
 #pragma omp parallel for schedule(static) if (count > 16)
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     for (int64_t head = 0; head < 2 * shape_.heads; ++head) {

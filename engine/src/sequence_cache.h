@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "memory.h"
+#include "rf/attention.h"
 
 namespace rf::engine {
 
@@ -45,20 +46,31 @@ class KeyValueCache : public SequenceCache {
  public:
   struct Shape {
     int64_t layers = 0, heads = 0, head_dim = 0;
-    int64_t element_bytes = 0;
+    rf_dtype dtype = RF_F32;  // of the rows that are stored
+    rf_cache_type type = RF_CACHE_SAME;
     int64_t sequences = 0, capacity = 0;  // tokens of a sequence
+
+    int64_t row() const { return head_dim + (type == RF_CACHE_INT8 ? int64_t{sizeof(float)} : 0); }  // in elements
+    int64_t row_bytes() const { return row() * (type == RF_CACHE_INT8 ? 1 : bf16_or_float_bytes()); }
+
+   private:
+    int64_t bf16_or_float_bytes() const { return type == RF_CACHE_BF16 || dtype == RF_BF16 ? 2 : 4; }
   };
 
   // Throws std::bad_alloc. Memory is taken from the system as tokens come.
   explicit KeyValueCache(const Shape& shape);
 
+  const Shape& shape() const { return shape_; }
+
   // Makes room for more tokens of each sequence, and keeps what there is.
   void grow(int64_t capacity);
 
-  // Keys and values of a layer and sequence, [heads, capacity, head_dim].
+  rf_cache_type type() const { return shape_.type; }
+  // Keys and values of a layer and sequence, [heads, capacity, row].
   char* keys(int64_t layer, int64_t sequence) const { return part(layer, 0, sequence); }
   char* values(int64_t layer, int64_t sequence) const { return part(layer, 1, sequence); }
-  int64_t head_stride() const { return shape_.capacity * shape_.head_dim; }  // in elements, as is the next
+  int64_t row() const { return shape_.row(); }  // in elements of the cache's type, as are the next two
+  int64_t head_stride() const { return shape_.capacity * row(); }
   int64_t sequence_stride() const { return shape_.heads * head_stride(); }
 
   // Appends rows [tokens, heads, head_dim] of keys and of values, with a stride of row_bytes, to a sequence. They count

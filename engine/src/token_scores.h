@@ -75,6 +75,9 @@ class TokenScores {
 // -infinity for all others.
 void keep_allowed(std::span<const uint64_t> allowed, std::span<float> scores);
 
+// In [0, 1), of the bits of a random number.
+inline double fraction_of(uint64_t random) { return static_cast<double>(random >> 11) * 0x1p-53; }
+
 // The first token at which the sum of probabilities is above `u` of their sum.
 int32_t draw(std::span<const float> probabilities, double u);
 

@@ -188,7 +188,7 @@ Block read_block(const Weights& weights, const std::string& prefix, const ModelC
       return read_norm(weights, name + module, config, weights.shape(name + module + ".weight")[0]);
     if (!config.block.query_key_norm) return {};
     return {.kind = NormKind::kRms,
-            .columns = config.head_dim(),
+            .columns = config.head_dim(layer),
             .gain = read_gain(weights, name + module, config),
             .bias = {},
             .eps = config.layer_norm_eps};
@@ -214,6 +214,16 @@ Block read_block(const Weights& weights, const std::string& prefix, const ModelC
     block.down = read_linear(weights, name + "output.dense", precision);
   }
   if (config.block.sinks) block.sinks = weights.vector(name + "attention.self.sinks");
+  if (config.block.value_norm)
+    block.value_norm = {NormKind::kRms, config.head_dim(layer), {}, {}, config.layer_norm_eps};
+  if (const int64_t width = config.block.layer_input_width; width > 0) {
+    block.layer_gate = read_linear(weights, name + "layer_input.gate", precision);
+    block.layer_down = read_linear(weights, name + "layer_input.down", precision);
+    block.layer_norm = read_norm(weights, name + "layer_input.norm", config, config.hidden_size);
+    block.layer_input_norm = read_norm(weights, prefix + kLayerInputNorm, config, width);
+    block.layer_input_norm.eps *= static_cast<double>(config.hidden_size);  // in place of the division by its root
+  }
+  if (config.block.layer_scale) block.scale = weights.vector(name + "scale")[0];
   if (!config.add_cross_attention) return block;
   const std::string cross = name + "crossattention.";
   block.cross_norm = read_norm(weights, cross + "output.LayerNorm", config, config.hidden_size);

@@ -36,7 +36,7 @@ int64_t elements_of(const std::vector<int64_t>& shape) {
 bool is_read_elsewhere(const std::string& name, const ModelConfig& config) {
   const bool pools = config.family == Family::kDecoder && !config.is_decoder;
   return name == "rope_freqs.weight" || name.starts_with("rope_factors_") ||
-         (pools && (name == "dense_2.weight" || name == "dense_3.weight"));
+         (pools && std::ranges::find(kGgufDense, name) != std::end(kGgufDense));
 }
 
 void check_dtype(const io::TensorView& view) {

@@ -128,6 +128,9 @@ class Weights {
 void transpose(const float* from, int64_t rows, int64_t columns, float* to);
 std::vector<float> transposed(const std::vector<float>& values, int64_t rows);
 
+// The matrices after the pooling of EmbeddingGemma in GGUF files.
+inline constexpr std::string_view kGgufDense[] = {"dense_2.weight", "dense_3.weight"};
+
 // All elements of a tensor. Throws Error as TensorFloats does.
 std::vector<float> finite_elements(const io::TensorView& view);
 // Elements begin .. begin + count - 1 of a tensor of floats.

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -48,6 +49,7 @@ enum GgufType : uint32_t {
   kGgufF64,
   kGgufTypes
 };
+constexpr std::string_view kGgufMagic = "GGUF";
 constexpr size_t kGgufBytes[kGgufTypes] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};  // 0: of any size
 constexpr uint64_t kMaxKeptNumbers = 4096;
 constexpr uint32_t kMaxGgufRank = 8;
@@ -105,16 +107,16 @@ class GgufReader {
   GgufReader(std::span<const std::byte> bytes, const std::string& path) : in_(bytes, path), path_(path) {}
 
   uint32_t version() {
-    constexpr std::string_view kMagic = "GGUF";
-    if (in_.left() < kMagic.size()) fail(path_, "a GGUF file must begin with {}, got {} bytes", kMagic, in_.left());
-    std::array<char, kMagic.size()> magic{};
+    if (in_.left() < kGgufMagic.size())
+      fail(path_, "a GGUF file must begin with {}, got {} bytes", kGgufMagic, in_.left());
+    std::array<char, kGgufMagic.size()> magic{};
     for (char& each : magic) each = in_.number<char>("the first four bytes");
     const std::string_view found(magic.data(), magic.size());
-    if (found != kMagic) fail(path_, "a GGUF file must begin with {}, got {}", kMagic, printable(found));
+    if (found != kGgufMagic) fail(path_, "a GGUF file must begin with {}, got {}", kGgufMagic, printable(found));
     const auto version = in_.number<uint32_t>("the version");
     constexpr uint32_t kLowHalf = 0xFFFF;
     if (version != 0 && (version & kLowHalf) == 0)
-      fail(path_, "a GGUF file must be little-endian, got a big-endian one of version {}", version >> 16);
+      fail(path_, "a GGUF file must be little-endian, got a big-endian one of version {}", __builtin_bswap32(version));
     if (version != 2 && version != 3) fail(path_, "the version of a GGUF file must be 2 or 3, got {}", version);
     return version;
   }
@@ -267,6 +269,12 @@ struct GgufFile::Part {
   std::vector<GgufTensor> tensors;       // until the file takes them
   size_t data = 0;                       // where the data begin
 };
+
+bool is_gguf_file(const std::string& path) {
+  std::array<char, kGgufMagic.size()> bytes{};
+  std::ifstream file(path, std::ios::binary);
+  return file.read(bytes.data(), bytes.size()) && std::string_view(bytes.data(), bytes.size()) == kGgufMagic;
+}
 
 GgufFile::GgufFile(const std::string& path) : path_(path) {
   parts_.push_back(std::make_unique<Part>(path, 0));

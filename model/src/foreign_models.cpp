@@ -54,7 +54,9 @@ const ModelFamily* family_in(const json& object) {
     return !each.variant_of.empty() && *type == each.variant_of && each.is_variant(object);
   });
   if (variant != model_families().end()) return &*variant;
-  const ModelFamily* const found = find_family(&ModelFamily::model_type, type->get<std::string>());
+  const auto name = type->get<std::string>();
+  if (const ModelFamily* outer = find_family(&ModelFamily::outer_type, name); outer != nullptr) return outer;
+  const ModelFamily* const found = find_family(&ModelFamily::model_type, name);
   return found != nullptr && found->variant_of.empty() ? found : nullptr;
 }
 
@@ -298,7 +300,9 @@ bool is_foreign_decoder(const std::string& path) {
 std::vector<std::string_view> foreign_types(Family heads) {
   std::vector<std::string_view> types;
   for (const ModelFamily& each : model_families()) {
-    if (each.heads == heads && each.variant_of.empty()) types.push_back(each.model_type);
+    if (each.heads != heads || !each.variant_of.empty()) continue;
+    types.push_back(each.model_type);
+    if (!each.outer_type.empty()) types.push_back(each.outer_type);
   }
   return types;
 }
@@ -352,10 +356,25 @@ void read_positions(const Keys& keys, ModelConfig& config) {
   config.position_encodings = {{.type = positions.learned ? "learned" : "none", .options = "{}"}};
 }
 
+// The keys of a model: those of text_config, where the file has a model of several media.
+json text_keys(const json& file, const ModelFamily& family, const std::string& where) {
+  if (family.outer_type.empty() || file["model_type"] != family.outer_type) return file;
+  const json* const text = given(file, "text_config");
+  const json type(family.model_type);
+  if (text == nullptr || !text->is_object() || text->value("model_type", type) != type)
+    fail(where, "text_config must have the keys of {}, got {}", family.model_type, text ? shown(*text) : "none");
+  json keys = *text;
+  keys["model_type"] = type;
+  if (const json* const quantized = given(file, "quantization_config"); quantized != nullptr)
+    keys["quantization_config"] = *quantized;
+  return keys;
+}
+
 }  // namespace
 
-ModelConfig parse_foreign_config(const json& file, const std::string& where) {
-  const ModelFamily& family = *family_in(file);
+ModelConfig parse_foreign_config(const json& whole, const std::string& where) {
+  const ModelFamily& family = *family_in(whole);
+  const json file = text_keys(whole, family, where);
   const json object = with_defaults(file, family, where, "");
   const Keys keys(object, where, "");
   ModelConfig config = read_keys(keys, family);

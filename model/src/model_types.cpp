@@ -35,8 +35,6 @@ Types all_types() { return joined(types_of(Opens::kEncodersAndDecoders), transla
 
 // Encoders that people deploy, and what this program lacks for them.
 constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
-    {"embedding_gemma2", "a text model inside, embedding_gemma2_text"},
-    {"embedding_gemma2_text", "heads of other sizes in some layers, and inputs of each layer"},
     {"openai_privacy_filter", "attention sinks with experts in every layer"},
     {"lfm2", "convolutions between layers of attention"}};
 

@@ -45,6 +45,8 @@ constexpr std::string_view kIgnoredEnds[] = {"embeddings.position_ids",
                                              ".attention.masked_bias",
                                              ".attn.bias",
                                              ".attn.masked_bias"};
+// Of models with a text model inside: what reads images and sound.
+constexpr std::string_view kOtherMedia[] = {"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio."};
 
 template <size_t N>
 bool starts_with_any(std::string_view name, const std::string_view (&modules)[N]) {
@@ -154,6 +156,7 @@ class Matcher {
     // Files of DeBERTa keep what its class does not read.
     const bool has_rows = config_.positions.relative != PositionSpec::Relative::kNone;
     if (config_.is_foreign() && !has_rows && body.starts_with(kRelativeNorm)) return true;
+    if (config_.is_foreign() && starts_with_any(name, kOtherMedia)) return true;
     if (name.starts_with("mask_predictions.") || (config_.is_foreign() && body == kLearnedPositions)) return true;
     if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); }))
       return true;

@@ -41,9 +41,9 @@ class Builder {
   std::vector<WeightSpec> specs_;
 };
 
-void add_attention(Builder& to, const std::string& name, const ModelConfig& c, bool has_norm) {
+void add_attention(Builder& to, const std::string& name, const ModelConfig& c, int64_t layer, bool has_norm) {
   const BlockSpec& block = c.block;
-  const int64_t queries = c.query_width(), keys = c.key_width();
+  const int64_t queries = c.query_width(layer), keys = c.key_width(layer);
   if (block.fused_qkv != BlockSpec::Fused::kNone) {
     to.linear(name + ".self.query_key_value", queries + 2 * keys, c.hidden_size, block.qkv_bias);
   } else {
@@ -60,8 +60,8 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c, b
     to.norm(name + ".self.key_norm", keys);
   }
   if (block.query_key_norm) {
-    to.add(name + ".self.query_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
-    to.add(name + ".self.key_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
+    to.add(name + ".self.query_norm.weight", {c.head_dim(layer)}, WeightRole::kNormGain);
+    to.add(name + ".self.key_norm.weight", {c.head_dim(layer)}, WeightRole::kNormGain);
   }
   if (block.sinks) to.add(name + ".self.sinks", {c.num_attention_heads}, WeightRole::kBias);
   to.linear(name + ".output.dense", c.hidden_size, queries, block.output_bias);
@@ -128,6 +128,13 @@ void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& 
   if (c.block.post_norm) to.norm(layer + "output.post_norm", c.hidden_size);
 }
 
+void add_layer_input(Builder& to, const std::string& layer, const ModelConfig& c) {
+  const int64_t width = c.block.layer_input_width;
+  to.linear(layer + "layer_input.gate", width, c.hidden_size, false);
+  to.linear(layer + "layer_input.down", c.hidden_size, width, false);
+  to.norm(layer + "layer_input.norm", c.hidden_size);
+}
+
 void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   const std::string embeddings = prefix + "embeddings.";
   to.add(embeddings + "word_embeddings.weight", {c.vocab_size, c.embedding_size}, WeightRole::kEmbedding);
@@ -143,6 +150,10 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
     to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size, c.block.output_bias);
   if (has_position_table(c))
     to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
+  if (const int64_t width = c.block.layer_input_width; width > 0) {
+    to.linear(prefix + kLayerInputs, c.num_hidden_layers * width, c.hidden_size, false);
+    to.norm(prefix + kLayerInputNorm, width);
+  }
   using Relative = PositionSpec::Relative;
   const PositionSpec& positions = c.positions;
   if (positions.relative == Relative::kBuckets)
@@ -154,14 +165,17 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   const bool projects = positions.relative == Relative::kDisentangled && !positions.shared_projections;
   for (int64_t l = 0; l < (c.block.shared ? 1 : c.num_hidden_layers); ++l) {
     const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l), self = layer + "attention.self.";
-    add_attention(to, layer + "attention", c, c.block.has_attention_norm(l));
+    add_attention(to, layer + "attention", c, l, c.block.has_attention_norm(l));
     if (projects && positions.content_to_position)
       to.linear(self + "pos_key_proj", c.hidden_size, c.hidden_size, c.block.qkv_bias);
     if (projects && positions.position_to_content) to.linear(self + "pos_query_proj", c.hidden_size, c.hidden_size);
-    if (c.add_cross_attention) add_attention(to, layer + "crossattention", c, true);
+    if (c.add_cross_attention) add_attention(to, layer + "crossattention", c, l, true);
     add_feed_forward(to, layer, c, c.block.has_experts(l));
+    if (c.block.layer_input_width > 0) add_layer_input(to, layer, c);
+    if (c.block.layer_scale) to.add(layer + "scale", {1}, WeightRole::kNormGain);
   }
   if (c.final_norm) to.norm(prefix + "encoder.final_norm", c.hidden_size);
+  if (c.output_size > 0) to.linear(prefix + kOutputProjection, c.output_size, c.hidden_size, false);
 }
 
 std::string decoder_name(const ModelConfig& config) {
@@ -173,7 +187,7 @@ void add_head(Builder& to, const ModelConfig& c, Head head) {
   const std::string pooler = pooler_name(c, head);
   const bool is_tied = is_language_model(head) && c.tie_word_embeddings;
   const Bias bias = head_spec(c).vocabulary_bias;
-  if (has_pooler(c, head)) to.linear(pooler, c.hidden_size, c.hidden_size);
+  if (has_pooler(c, head)) to.linear(pooler, c.output_width(), c.output_width());
   if (is_language_model(head) && bias == Bias::kShared)
     to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
   for (const HeadStage& stage : head_stages(c, head)) {
@@ -201,7 +215,7 @@ std::vector<HeadStage> language_model_stages(const ModelConfig& c) {
   const int64_t width = spec.transform_width > 0 ? spec.transform_width : c.embedding_size;
   std::vector<HeadStage> stages;
   if (spec.transform != Transform::kNone)
-    stages.push_back({transform + "dense", width, c.hidden_size, spec.transform_bias});
+    stages.push_back({transform + "dense", width, c.output_width(), spec.transform_bias});
   if (spec.transform == Transform::kTwoDense || spec.transform == Transform::kFull) stages[0].activation = activation;
   if (spec.transform == Transform::kTwoDense)
     stages.push_back({transform + "second", c.embedding_size, width, spec.transform_bias, activation});
@@ -261,7 +275,7 @@ std::vector<HeadStage> head_stages(const ModelConfig& config, Head head) {
   if (row.before == nullptr) return stages;
   const HeadSpec spec = head_spec(config);
   const Before before = before_last(config, head);
-  const int64_t width = config.hidden_size;
+  const int64_t width = config.output_width();
   HeadStage last{std::string(row.last), columns_of(config, head), width, spec.last_bias};
   last.dropout = row.dropout && (row.reads != HeadRow::Reads::kChoice || before != Before::kNothing);
   if (before == Before::kPooler) stages.push_back({pooler_name(config, head), width, width, true, Activation::kTanh});
@@ -290,7 +304,7 @@ bool has_pooler(const ModelConfig& config, Head head) {
 
 std::vector<HeadOutput> head_outputs(const ModelConfig& config, Head head) {
   const HeadRow& row = row_of(head);
-  const std::string width = std::to_string(config.hidden_size), columns = std::to_string(columns_of(config, head));
+  const std::string width = std::to_string(config.output_width()), columns = std::to_string(columns_of(config, head));
   const std::string rows = row.reads == HeadRow::Reads::kChoice ? "rows" : "batch";
   std::vector<HeadOutput> outputs = {{"hidden", {rows, "tokens", width}}};
   if (has_pooler(config, head)) outputs.push_back({"pooled", {rows, width}});

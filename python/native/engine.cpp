@@ -101,6 +101,7 @@ engine::GenerationOptions generation_options(const json& given) {
   read(given, "beams", options.beams);
   read(given, "length_penalty", options.length_penalty);
   read(given, "batch", options.batch);
+  read(given, "draft_tokens", options.draft_tokens);
   options.search = given.contains("beams")        ? engine::Search::kBeams
                    : given.value("sample", false) ? engine::Search::kSample
                                                   : engine::Search::kGreedy;
@@ -156,8 +157,15 @@ class Engine {
     const ThreadsScope threads(threads_);
     const io::WarningScope scope(note());
     embedding_ = embedding_options(given);
+    const std::string cache = given.value("cache_precision", "auto");
+    cache_precision_ = named(engine::kCachePrecisionNames, cache);
+    read(given, "draft", draft_);
     model_dir_ = model_of_run(directory, note());
     const std::string task = given.contains("task") ? given.at("task").get<std::string>() : task_of(model_dir_);
+    if (task != "generate" && !draft_.empty())
+      fail<ArgumentError>("engine", "draft must be absent for the task {}, got {}", task, io::printable(draft_));
+    if (task != "generate" && cache_precision_ != engine::CachePrecision::kAuto)
+      fail<ArgumentError>("engine", "cache_precision must be auto for the task {}, got {}", task, cache);
     if (task == "fill-mask") {
       mask_filler();
     } else if (task == "generate") {
@@ -371,8 +379,11 @@ class Engine {
   }
   const tasks::Continuer& continuer() {
     refuse_adapter("generate");
-    return opened(continuer_,
-                  [&] { return tasks::Continuer(model_dir_, {.precision = embedding_.precision, .note = note()}); });
+    return opened(continuer_, [&] {
+      return tasks::Continuer(
+          model_dir_,
+          {.precision = embedding_.precision, .cache_precision = cache_precision_, .draft = draft_, .note = note()});
+    });
   }
   const tasks::Predictor& predictor() {
     return opened(predictor_, [&] {
@@ -393,8 +404,10 @@ class Engine {
 
   std::string model_dir_;
   engine::EmbedderOptions embedding_;  // its precision and token_budget are those of all parts
-  int threads_ = 0;                    // that compute; 0: as many as OpenMP uses
-  std::mutex mutex_;                   // of all that follows
+  std::string draft_;
+  engine::CachePrecision cache_precision_{};
+  int threads_ = 0;   // that compute; 0: as many as OpenMP uses
+  std::mutex mutex_;  // of all that follows
   std::vector<std::string> warnings_;
   std::unique_ptr<engine::Embedder> embedder_;
   std::unique_ptr<tasks::MaskFiller> mask_filler_;

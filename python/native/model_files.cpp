@@ -47,13 +47,18 @@ json described(const RotarySettings& settings) {
 // How layers are built. A new member of these structures must be described here, and known to exporters: what they do
 // not know would be left out of a graph. Names of weights tell which matrices are joined and which biases there are.
 json described_blocks(const ModelConfig& config) {
-  const auto& [norm, norm_weight, norm_bias, pre_norm, parallel, gated, query_key_norm, whole_query_key_norm,
+  const auto& [norm, norm_weight, norm_bias, pre_norm, parallel, gated, query_key_norm, value_norm, whole_query_key_norm,
                norm_plus_one, post_norm, attention_twice, first_attention_norm, input_norm, shared_norm, residual_scale,
                attention_scale, score_cap, qkv_bias, output_bias, mlp_bias, up_bias, query_value_bias, fused_qkv,
                fused_gate, transposed, shared, experts, experts_per_token, expert_interval, expert_offset, expert_width,
-               expert_shares_one, expert_bias, expert_files, expert_limit, expert_slope, sinks] = config.block;
+               expert_shares_one, expert_bias, expert_files, expert_limit, expert_slope, layer_input_width, layer_scale, sinks] = config.block;
   json layers = json::array();
-  for (const auto& [window, rotation] : config.layers) layers.push_back({{"window", window}, {"rotation", rotation}});
+  for (const auto& [window, rotation, head_dim, key_heads] : config.layers) {
+    layers.push_back({{"window", window},
+                      {"rotation", rotation},
+                      {"head_dim", head_dim > 0 ? head_dim : config.head_dim()},
+                      {"key_heads", key_heads > 0 ? key_heads : config.key_heads()}});
+  }
   return {{"rms_norm", norm == NormKind::kRms},
           {"pre_norm", pre_norm},
           {"parallel", parallel},
@@ -76,6 +81,7 @@ json described_blocks(const ModelConfig& config) {
            std::ranges::any_of(config.layers, [](const LayerSpec& each) { return each.rotation < 0; })},
           {"experts", experts > 0},
           {"sinks", sinks},
+          {"value_norm", value_norm},
           {"adapters", config.adapters.has_value()},
           {"embedding_norm", config.embedding_norm},
           {"final_norm", config.final_norm},
@@ -154,7 +160,7 @@ class ModelFiles {
       encodings.back()["type"] = "rope";
     }
     const json sizes = {{"vocab_size", config_.vocab_size},
-                        {"hidden_size", config_.hidden_size},
+                        {"hidden_size", config_.output_width()},
                         {"num_hidden_layers", config_.num_hidden_layers},
                         {"num_attention_heads", config_.num_attention_heads},
                         {"classifier_pooling", config_.classifier_pooling},

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         linear_feature_dim,
         orthogonal_features,
     )
-    from .model import bake, build_model, load_model
+    from .model import bake, build_model, load_model, register
     from .multi_vector_encoder import MultiVectorEncoder
     from .onnx_export import export_onnx
     from .patch import patch, register_attention, unpatch
@@ -72,7 +72,7 @@ if TYPE_CHECKING or _library.has_operators():
     __all__ += ["Attention", "EncoderLayer", "GatedAttentionUnit"]
     __all__ += ["Translation", "TranslationModel", "load_translation_model"]
     __all__ += ["LinearAttention", "LinearAttentionState", "linear_attention", "linear_feature_dim"]
-    __all__ += ["ShardDataset", "orthogonal_features", "patch", "register_attention", "unpatch"]
+    __all__ += ["ShardDataset", "orthogonal_features", "patch", "register", "register_attention", "unpatch"]
     __all__ += ["Inspection", "LayerAttention", "graft", "grafted", "inspect", "perplexity_by_position", "ungraft"]
 
 # The names of each module. The first use of a name imports its module.
@@ -103,7 +103,7 @@ _MODELS = {
     "linear_attention": (
         "LinearAttention LinearAttentionState linear_attention linear_feature_dim orthogonal_features"
     ),
-    "model": "bake build_model load_model",
+    "model": "bake build_model load_model register",
     "patch": "patch register_attention unpatch",
     "terms": "DistanceTable Rotation Terms",
     "translation": "Translation TranslationModel load_translation_model",

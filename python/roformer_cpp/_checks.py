@@ -148,8 +148,10 @@ def path(where: str, name: str, value: Any) -> str:
 def model(where: str, value: str | os.PathLike) -> str:
     """A model directory, an id of the Hugging Face Hub, or a GGUF file."""
     given = path(where, "the model directory", value)
-    if given.endswith(".gguf") and os.path.isfile(given):  # noqa: PTH113
-        return given
+    if os.path.isfile(given):  # noqa: PTH113
+        with open(given, "rb") as file:  # noqa: PTH123
+            if given.endswith(".gguf") or file.read(4) == b"GGUF":
+                return given
     return directory(where, given)
 
 

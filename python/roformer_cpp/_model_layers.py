@@ -10,6 +10,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.module import _has_any_global_hook
 
 from ._model_pass import Pass, last_rows, rotated
 from .encoding import Encoding
@@ -27,10 +28,15 @@ class Linear(nn.Linear):
         return torch.ops.roformer.linear_layer(x, self.weight, self.bias)
 
 
+def _is_changed(module: nn.Module) -> bool:
+    """By hooks, or by another ``forward`` of its own, as accelerate's."""
+    return "forward" in vars(module) or any(getattr(module, hooks) for hooks in _HOOKS)
+
+
 def is_plain(kind: type, *modules: nn.Module) -> bool:
     """Whether a call of each does nothing but what its class does."""
-    return not torch.compiler.is_compiling() and not any(
-        type(module) is not kind or any(getattr(module, hooks) for hooks in _HOOKS) for module in modules
+    return not (torch.compiler.is_compiling() or _has_any_global_hook()) and not any(
+        type(module) is not kind or _is_changed(module) for module in modules
     )
 
 
@@ -40,9 +46,15 @@ def activated(linear: nn.Module, x: Tensor, activation: str) -> Tensor:
     return torch.ops.roformer.activate(linear(x), activation)
 
 
+def _has_weights(linear: nn.Module) -> bool:
+    """Whether its own weight and bias say what it computes."""
+    forward = getattr(type(linear), "forward", None)
+    return forward in (nn.Linear.forward, Linear.forward) and not _is_changed(linear)
+
+
 def effective(linear: nn.Module) -> tuple[Tensor, Tensor | None]:
     """Weight and bias of what a module computes, which is not its own weight where peft changes it."""
-    if isinstance(linear, nn.Linear):
+    if _has_weights(linear):
         return linear.weight, linear.bias
     like = linear.weight
     rows = torch.eye(linear.in_features, dtype=like.dtype, device=like.device)
@@ -101,7 +113,7 @@ class SelfAttention(nn.Module):
     def projections(self, encoding: Encoding) -> list[Tensor]:
         """Weights and biases, which some encodings multiply with their tables."""
         linears = self.query, self.key, self.value
-        if not all(isinstance(linear, nn.Linear) for linear in linears) and not encoding.reads_projections:
+        if not all(map(_has_weights, linears)) and not encoding.reads_projections:
             return []
         weights, biases = zip(*map(effective, linears), strict=True)
         return [*weights, *(bias for bias in biases if bias is not None)]
@@ -145,7 +157,10 @@ class Output(nn.Module):
         self.dense, self.LayerNorm, self.dropout = dense, norm, dropout
 
     def forward(self, x: Tensor, residual: Tensor, step: Pass) -> Tensor:
-        return self.LayerNorm(self.dense(x), residual, step, self.dropout)
+        x = self.dense(x)
+        if isinstance(self.LayerNorm, Norm):
+            return self.LayerNorm(x, residual, step, self.dropout)
+        return self.LayerNorm(residual + step.drop(x, self.dropout))
 
 
 class AttentionBlock(nn.Module):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ._operator_call import operator_call
 from ._whole_call import Call, whole_call
-from .attention import attend
+from .attention import attend, unit_values
 from .encoding import SCALAR_TYPES, Encoding
 from .linear_attention import LinearAttentionState
 from .terms import Rotation, Terms
@@ -279,10 +279,7 @@ class Pass:
         out = self._attended(q, k, v, terms, tensors, sides)
         if not self.attends:
             return out, None
-        # The weighted sum of unit vectors is the weights.
-        keys = k.shape[1]
-        units = torch.eye(keys, dtype=v.dtype, device=v.device)[None, :, None].expand(len(k), -1, k.shape[2], -1)
-        return out, attend((q, k, units), terms.of_scores(), tensors, sides, "explicit").transpose(1, 2)
+        return out, attend((q, k, unit_values(k)), terms.of_scores(), tensors, sides, "explicit").transpose(1, 2)
 
     def attend_across(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         where = {"positions": torch.arange(q.shape[1], device=q.device), "mask": self.encoder_mask}

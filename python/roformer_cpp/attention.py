@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import NoneType
 from typing import Literal
 
@@ -137,12 +136,13 @@ def weights(q: Tensor, k: Tensor, terms: Terms | None, *, dropout: float = 0.0, 
         raise ValueError(f"[attention] return_weights must be without dropout and outside of compiled code, got {got}")
     if isinstance(terms, DeferredTerms):
         terms = terms.made()
-    if terms is not None:
-        origin = terms._origin
-        terms = replace(terms, value=None, value_table=None)
-        terms._origin = origin
-    units = torch.eye(k.shape[1], dtype=k.dtype, device=k.device)[None, :, None].expand(len(k), -1, k.shape[2], -1)
-    return attention(q, k, units, terms, kernel="explicit", **options).transpose(1, 2)
+    terms = None if terms is None else terms.of_scores()
+    return attention(q, k, unit_values(k), terms, kernel="explicit", **options).transpose(1, 2)
+
+
+def unit_values(k: Tensor) -> Tensor:
+    """A unit vector for each key: their weighted sum is the weights."""
+    return torch.eye(k.shape[1], dtype=k.dtype, device=k.device)[None, :, None].expand(len(k), -1, k.shape[2], -1)
 
 
 def attend(
@@ -189,7 +189,7 @@ def _attend(terms: Terms, call: Call) -> Tensor:
     is_causal = right == 0 and prefix is None
     check_terms("attention", terms, q, count, has_mask=mask is not None, is_causal=is_causal)
     where = *_positions(q, k, positions, key_positions), mask, left, right, cu_seqlens, cu_seqlens_k
-    for observe in _observers:
+    for observe in () if torch.compiler.is_compiling() else tuple(_observers):
         observe(q, k, terms, where, prefix)
     draws = dropout, 0 if seed is None else int(seed)
     operator = torch.ops.roformer.attention.default

@@ -17,6 +17,7 @@ from . import _checks, _native
 _engine = _native.load()
 
 POOLINGS = ("cls", "last", "max", "mean", "mean-sqrt-len", "pooler", "weighted-mean")
+CACHE_PRECISIONS = ("auto", "bfloat16", "int8")
 TASKS = ("embed", "fill-mask", "generate", "predict")
 
 
@@ -47,6 +48,9 @@ class Engine:
             lengths that the model has for it.
         adapter: a folder with an adapter of PEFT (LoRA), which is added to the weights; or the task of a model that has
             adapters (jina-embeddings-v3), with its prompt where none is given.
+        cache_precision: of the keys and values that ``generate`` keeps; ``"auto"``: as they are computed
+            (docs/generation.md).
+        draft: a smaller model with the same tokens, which proposes tokens to ``generate`` (docs/generation.md).
 
     Raises:
         FileNotFoundError: the directory or a file that it must have does not exist.
@@ -71,6 +75,8 @@ class Engine:
         prompt_name: str | None = None,
         role: Literal["query", "document"] | None = None,
         adapter: str | os.PathLike | None = None,
+        cache_precision: Literal["auto", "bfloat16", "int8"] = "auto",
+        draft: str | os.PathLike | None = None,
     ):
         where = "engine"
         options = _checks.engine_options(where, precision, token_budget, threads)
@@ -87,6 +93,9 @@ class Engine:
         options |= _checks.given(where, _checks.boolean, normalize=normalize)
         options |= _checks.given(where, _checks.integer, 1, dimensions=dimensions, max_length=max_length)
         options |= _checks.given(where, _checks.text, prompt=prompt, prompt_name=prompt_name, adapter=adapter)
+        options["cache_precision"] = _checks.choice(where, "cache_precision", cache_precision, CACHE_PRECISIONS)
+        if draft is not None:
+            options["draft"] = _checks.model(where, draft)
         self._engine = _engine.Engine(_checks.model(where, model_dir), json.dumps(options))
         self._options = options
         self._embedding_info: dict[str, Any] | None = None
@@ -231,6 +240,7 @@ class Engine:
         json_schema: Mapping[str, Any] | bool | None = None,
         batch: int = 8,
         stream: bool = False,
+        draft_tokens: int = 4,
     ) -> "Generations | TextStream":
         """Texts that a causal language model continues (docs/generation.md).
 
@@ -253,6 +263,7 @@ class Engine:
             json_schema: each text is a value of this schema (docs/generation.md), unless ``max_new_tokens`` ends it.
             batch: sequences that are computed together; results do not depend on it.
             stream: of one string, without beams: returns an iterator over the parts of its text.
+            draft_tokens: that the engine's ``draft`` proposes at a step.
 
         Returns:
             For each prompt a list of ``num_return_sequences`` dictionaries: ``text`` that was added, its ``ids``,
@@ -262,7 +273,7 @@ class Engine:
         where = "generate"
         listed, is_one = _checks.texts(where, "prompts", prompts)
         integers = dict(max_new_tokens=max_new_tokens, min_new_tokens=min_new_tokens, batch=batch)
-        integers["num_return_sequences"] = num_return_sequences
+        integers |= dict(num_return_sequences=num_return_sequences, draft_tokens=draft_tokens)
         options = {name: _checks.integer(where, name, value) for name, value in integers.items()}
         options["repetition_penalty"] = _checks.number(where, "repetition_penalty", repetition_penalty)
         given = _checks.given(where, _checks.number, temperature=temperature, top_p=top_p)

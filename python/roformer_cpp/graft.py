@@ -76,12 +76,11 @@ def graft(
     helper = _imported("grafted")
     config = _config_of(model)
     modules = helper.attention_modules(model)
-    wanted = range(len(modules)) if layers is None else list(layers)
+    wanted = range(len(modules)) if layers is None else list(layers) if isinstance(layers, Iterable) else [None]
     for layer in wanted:
         if not isinstance(layer, int) or not 0 <= layer < len(modules):
-            raise ValueError(
-                f"[graft] layers must be integers from 0 to {len(modules) - 1}, got {_checks.shown(layer)}"
-            )
+            got = _checks.shown(layers if layer is None else layer)
+            raise ValueError(f"[graft] layers must be a list of integers from 0 to {len(modules) - 1}, got {got}")
     of_layer: dict[int, Encoding] = {}
     made: dict[str, Encoding] = {}
     name = _ALIASES.get(encoding, (encoding,))[0] if isinstance(encoding, str) else ""
@@ -112,13 +111,10 @@ def graft(
     for part in model.modules():
         if type(part).__name__.endswith("RotaryEmbedding"):
             part.register_forward_hook(grafted.replace_rotation, with_kwargs=True)
-        elif type(part).__name__ == "BertEmbeddings":
-            if grafted.replaces_table:
-                part.position_embeddings.register_forward_hook(grafted.replace_table)
-            else:
-                part.position_embeddings.register_forward_pre_hook(grafted.note_positions)
+        elif type(part).__name__ == "BertEmbeddings" and grafted.replaces_table:
+            part.position_embeddings.register_forward_hook(grafted.replace_table)
     for layer, module in enumerate(modules):
-        vars(module)[helper.NAME] = helper.GraftedLayer(grafted, of_layer[layer], layer)
+        vars(module)[helper.NAME] = helper.GraftedLayer(of_layer[layer], layer)
         module.register_forward_pre_hook(vars(module)[helper.NAME].before, with_kwargs=True)
     return model
 

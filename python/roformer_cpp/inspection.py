@@ -1,7 +1,9 @@
 """Attention to look at: `inspect`, and its page."""
 
 import base64
+import copy
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import _checks
 from ._attention_page import PAGE
 from .attention import _observers, weights
-from .graft import _FAMILIES, grafted
+from .graft import _FAMILIES, graft
 from .model import Model
 from .terms import Terms
 
@@ -75,18 +76,14 @@ def inspect(model: nn.Module, text: str | Sequence[int] | Tensor, tokenizer: Any
     ids, tokens = _tokens(text, tokenizer)
     kind = getattr(getattr(model, "config", None), "model_type", None)
     layers: list[LayerAttention] = []
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), _observed(layers):
-            if kind in _FAMILIES and not isinstance(model, Model) and not hasattr(model, "position_encoding"):
-                own: dict[str, Any] = {"encoding": "none", "keep": True} if kind == "bert" else {"encoding": "rope"}
-                with grafted(model, **own):
-                    model(ids)
-            else:
-                model(ids)
-    finally:
-        model.train(was_training)
+    # A copy with the same parameters: the model keeps its modes and encoding, for other threads too.
+    shared = {id(x): x for x in (*model.parameters(), *model.buffers())}
+    model = copy.deepcopy(model, shared).eval()
+    if kind in _FAMILIES and not isinstance(model, Model) and not hasattr(model, "position_encoding"):
+        own: dict[str, Any] = {"encoding": "none", "keep": True} if kind == "bert" else {"encoding": "rope"}
+        graft(model, **own)
+    with torch.no_grad(), _observed(layers):
+        model(ids)
     if not layers:
         raise ValueError(
             "[inspect] model must compute attention by roformer_cpp.attention, or be one that graft takes, got "
@@ -100,21 +97,27 @@ def _tokens(text: str | Sequence[int] | Tensor, tokenizer: Any) -> tuple[Tensor,
         if tokenizer is None:
             raise TypeError("[inspect] tokenizer must be given for a text, got None")
         text = tokenizer(text)["input_ids"]
-    ids = torch.as_tensor(text, dtype=torch.int64).reshape(1, -1)
-    if ids.shape[1] == 0:
-        raise ValueError(f"[inspect] text must have tokens, got {_checks.shown(text)}")
+    ids = torch.as_tensor(text, dtype=torch.int64)
+    if ids.numel() == 0 or ids.dim() not in (1, 2) or (ids.dim() == 2 and len(ids) != 1):
+        raise ValueError(f"[inspect] text must be one text of at least one token, got {list(ids.shape)}")
+    ids = ids.reshape(1, -1)
     rows = ids[0].tolist()
     return ids, [str(i) for i in rows] if tokenizer is None else tokenizer.convert_ids_to_tokens(rows)
 
 
 @contextmanager
 def _observed(layers: list[LayerAttention]) -> Iterator[None]:
+    thread, is_busy = threading.get_ident(), False
+
     def observe(q: Tensor, k: Tensor, terms: Terms, where: tuple, prefix: Tensor | None) -> None:
-        _observers.remove(observe)  # weights() attends too
+        nonlocal is_busy
+        if is_busy or threading.get_ident() != thread:
+            return
+        is_busy = True  # weights() attends too
         try:
             layers.append(_layer(q.double(), k.double(), terms, where, prefix))
         finally:
-            _observers.append(observe)
+            is_busy = False
 
     _observers.append(observe)
     try:

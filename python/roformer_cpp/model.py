@@ -57,7 +57,7 @@ class Model(ScriptModule):
         self._definition = script.config_json(), script.head()
         self._position_table = script.position_table()
         self._layout = json.loads(script.layout())
-        super().__init__(script, _parts(script, self._layout, self.config, self._described()))
+        super().__init__(script, _parts(script, self._layout, json.loads(self._definition[0]), self._described()))
         self.eval()
 
     def _described(self) -> str:
@@ -69,10 +69,10 @@ class Model(ScriptModule):
         return _made(self._described())
 
     def __repr__(self) -> str:
-        config = self.config
+        config = json.loads(self._definition[0])
         numbers = sum(parameter.numel() for parameter in self.parameters())
         return (
-            f"Model({self.head}, {self._encoding.name}, {config['num_hidden_layers']} layers, "
+            f"{type(self).__name__}({self.head}, {self._encoding.name}, {config['num_hidden_layers']} layers, "
             f"hidden_size {config['hidden_size']}, {config['num_attention_heads']} heads, "
             f"vocab_size {config['vocab_size']}, {numbers:,} parameters, "
             f"{'training' if self.training else 'evaluation'} mode)"
@@ -97,6 +97,7 @@ class Model(ScriptModule):
         end_positions: Tensor | None = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
+        return_dict: bool | None = None,
     ) -> dict[str, Tensor]:
         """One forward pass. Names follow ``transformers``: ``model(**tokenizer(texts, return_tensors="pt"))``.
 
@@ -112,7 +113,8 @@ class Model(ScriptModule):
             encoder_hidden: ``[B, S, C]``, the states that cross-attention attends to. With a cache, at its first call.
             encoder_mask: ``[B, S]``, as ``attention_mask``. Default: all.
             num_choices: for multiple choice, whose ``input_ids`` are ``[B * num_choices, T]``.
-            cache: from :meth:`new_cache`. The results for the new tokens equal a pass over all tokens.
+            cache: from :meth:`new_cache`. The results for the new tokens equal a pass over all tokens. Not in training
+                with gradient checkpointing.
             dropout_key: (seed, step), which then determine dropout in training mode. Default: every pass draws
                 a new seed from torch's default generator; ``torch.manual_seed`` repeats a run, and
                 ``torch.utils.checkpoint``, which restores the generator, drops the same in both of its passes.
@@ -124,6 +126,7 @@ class Model(ScriptModule):
             start_positions, end_positions: int64 ``[B]``, for the loss of question answering.
             output_hidden_states: also ``hidden_states``, of the embeddings and of every layer, ``[B, T, C]`` each.
             output_attentions: also ``attentions``, of every layer, ``[B, H, T, S]``, before dropout.
+            return_dict: not False; peft gives it.
 
         Returns:
             ``loss`` where labels are given; ``hidden`` [B, T, C], and by head:
@@ -132,6 +135,8 @@ class Model(ScriptModule):
             ``start_logits`` and ``end_logits`` [B, T] for question answering; ``pooled`` [B, C] where BERT has it (with
             a cache: at its first call).
         """
+        if return_dict is False:
+            raise ValueError("[input] return_dict must be True or None, got False")
         inputs = (input_ids, attention_mask, token_type_ids, segments, positions, encoder_hidden, encoder_mask)
         options = dict(words=inputs_embeds, states=output_hidden_states, attends=output_attentions)
         call = self._with_cache if cache is not None and torch.compiler.is_compiling() else self._run
@@ -267,6 +272,8 @@ class Model(ScriptModule):
         operator_call("input", self._script.check, given, SCALAR_TYPES[dtype], num_choices, kept)
         if cache is None:
             return
+        if self.training and torch.is_grad_enabled() and self._body.encoder.checkpoints is not None:
+            raise ValueError(f"[input] cache must be None in training with gradient checkpointing, got {cache!r}")
         if num_choices is not None and layout["reads"] != "tokens":
             raise ValueError(f"[input] a cache needs a head that reads every token, got {self.head}")
         if not layout["is_decoder"]:
@@ -345,6 +352,10 @@ class Model(ScriptModule):
         inputs = (input_ids, attention_mask, token_type_ids, segments, positions, encoder_hidden, encoder_mask)
         call = self._with_cache if cache is not None and torch.compiler.is_compiling() else self._run
         return call(inputs, None, cache, dropout_key)[0]
+
+    def prepare_inputs_for_generation(self, input_ids: Tensor, **inputs: object) -> dict[str, object]:
+        """The arguments of a call, for peft's models of causal language."""
+        return {"input_ids": input_ids} | inputs
 
     @staticmethod
     def new_cache() -> KeyValueCache:
@@ -582,6 +593,20 @@ def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int 
         return None
     tokens, longest = (None if value == _ALL_TOKENS else value for value in saved[:2])
     return {"tokens": tokens, "longest": longest, "bytes": saved[2]}
+
+
+def register() -> None:
+    """Makes ``AutoConfig``, ``AutoModel`` with every head, ``AutoTokenizer`` and ``pipeline`` of transformers know the
+    ``model_type`` ``rf_encoder``, for the process; further calls change nothing.
+
+    The models are a ``PreTrainedModel`` of the modules of :class:`Model`. Directories that :meth:`Model.save` and
+    ``save_pretrained`` write open in both; no remote code is needed. ``generate`` computes every step without a cache.
+
+    Raises:
+        ImportError: transformers 5 is not installed.
+    """
+    rule, hint = "[model] transformers 5 must be installed", ". Hint: pip install transformers"
+    _checks.needed(f"{__package__}._auto", rule, hint).register()
 
 
 @contextmanager

@@ -141,7 +141,9 @@ class Terms:
 
     def of_scores(self) -> "Terms":
         """The terms that the scores have."""
-        return replace(self, value=None, value_table=None)
+        terms = replace(self, value=None, value_table=None)
+        terms._origin = self._origin
+        return terms
 
     @classmethod
     def from_arguments(

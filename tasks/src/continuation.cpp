@@ -84,8 +84,27 @@ OrderedJson messages_of(OrderedJson messages) {
     } else if (!content.is_string()) {
       refuse("the content of a message must be a text or a list of texts, got another value");
     }
+    if (!is_utf8(content.get_ref<const std::string&>()))
+      refuse("the content of a message must be UTF-8, got other bytes");
   }
   return messages;
+}
+
+// The text of each id must be the same.
+void check_draft(const text::Tokenizer& own, const text::Tokenizer& draft) {
+  const int64_t size = own.vocabulary().size(), of_draft = draft.vocabulary().size();
+  for (int64_t id = 0; id < std::min(size, of_draft); ++id) {
+    const std::string &token = own.vocabulary().token(id), &other = draft.vocabulary().token(id);
+    if (token == other) continue;
+    fail<ArgumentError>(kContinuationWhere,
+                        "a draft must have the tokens of the model, got {} in place of {} for id {}",
+                        io::printable(other), io::printable(token), id);
+  }
+  if (size != of_draft) {
+    fail<ArgumentError>(kContinuationWhere, "a draft must have the {} tokens of the model, got {}: {} is in one alone",
+                        size, of_draft,
+                        io::printable((size < of_draft ? draft : own).vocabulary().token(std::min(size, of_draft))));
+  }
 }
 
 text::Tokenizer load_tokenizer(const std::string& model_dir, const ContinuerOptions& options) {
@@ -100,33 +119,46 @@ struct Continuer::Impl {
   std::string path;
   text::Tokenizer tokenizer;
   engine::Model model;
+  std::optional<engine::Model> draft;
   Ends ends;
   // Generators that no call uses; each keeps its cache for the next.
   static constexpr size_t kMostIdle = 4;
   std::mutex mutex;
   std::vector<engine::Generator> idle;
+  engine::Drafted drafted;                          // by those that are back
   std::optional<text::ChatTemplate> chat_template;  // read when it is asked for
   std::optional<TokenTrie> trie;                    // made when it is asked for
+  engine::PromptOrigin origin;                      // the same, of its hash
 
   Impl(const std::string& model_dir, const ContinuerOptions& options)
       : path(gguf_path(model_dir).value_or(model_dir)),
         tokenizer(load_tokenizer(model_dir, options)),
-        model(model_dir, {.precision = options.precision, .warn = options.note}),
-        ends(ends_of(tokenizer, model.info().stop_ids)) {
+        model(model_dir,
+              {.precision = options.precision, .warn = options.note, .cache_precision = options.cache_precision}),
+        ends(ends_of(tokenizer, model.info().stop_ids)),
+        origin{.model_hash = {}, .precision = options.precision} {
     // Models often have more rows than tokens.
     const int64_t tokens = tokenizer.vocabulary().size(), rows = model.info().vocab_size;
     if (rows < tokens) {
       fail(kContinuationWhere, "vocab_size of {} must be at least its vocabulary's {}, got {}", model_dir, tokens,
            rows);
     }
+    if (!options.draft.empty()) {
+      check_draft(tokenizer, load_tokenizer(options.draft, options));
+      draft.emplace(options.draft, engine::ModelOptions{.precision = options.precision,
+                                                        .warn = options.note,
+                                                        .cache_precision = options.cache_precision});
+    }
     idle.reserve(kMostIdle);
-    idle.emplace_back(model);  // refuses models that are not causal
+    idle.push_back(new_generator());  // refuses models that are not causal
   }
+
+  engine::Generator new_generator() const { return engine::Generator(model, draft ? &*draft : nullptr); }
 
   // The one that keeps the most tokens of a prompt, or else has not been used for longest.
   engine::Generator take_generator(std::span<const int32_t> prompt) {
     const std::lock_guard lock(mutex);
-    if (idle.empty()) return engine::Generator(model);
+    if (idle.empty()) return new_generator();
     const auto best = std::ranges::max_element(
         idle, {}, [prompt](const engine::Generator& generator) { return generator.kept_tokens(prompt); });
     engine::Generator generator = std::move(*best);
@@ -135,6 +167,7 @@ struct Continuer::Impl {
   }
   void give_back(engine::Generator generator) {
     const std::lock_guard lock(mutex);
+    drafted += generator.drafted();
     if (idle.size() < kMostIdle) idle.push_back(std::move(generator));
   }
 
@@ -144,6 +177,12 @@ struct Continuer::Impl {
     if (!chat_template)
       fail<ArgumentError>(kContinuationWhere, "a chat must have a model with a chat template, got {}", path);
     return *chat_template;
+  }
+
+  const engine::PromptOrigin& prompt_origin() {
+    const std::lock_guard lock(mutex);
+    if (origin.model_hash.empty()) origin.model_hash = engine::hash_of_model(path);
+    return origin;
   }
 
   const TokenTrie& token_trie() {
@@ -304,8 +343,8 @@ struct ContinuationStream::Impl {
   std::vector<int32_t> prompt;
   Spaces spaces;
   Continuer::Impl::NewText text{continuer, prompt, spaces};
-  size_t shown = 0;  // bytes of the text
-  int64_t kept = 0;
+  size_t shown = 0;             // bytes of the text
+  int64_t kept = 0, added = 0;  // tokens
   Continuation result{};
   bool is_done = false;
 
@@ -359,6 +398,8 @@ std::optional<std::string> ContinuationStream::next() {
 
 int64_t ContinuationStream::prompt_tokens() const { return std::ssize(impl_->prompt); }
 
+int64_t ContinuationStream::new_tokens() const { return impl_->added; }
+
 int64_t ContinuationStream::kept_tokens() const {
   return impl_->is_done ? impl_->kept : impl_->generator.kept_tokens();
 }
@@ -374,6 +415,26 @@ int64_t Continuer::max_length() const { return impl_->model.info().max_position_
 
 int64_t Continuer::room_after(const std::string& prompt) const {
   return max_length() - std::ssize(impl_->tokens_of(prompt, PromptForm::kChat));
+}
+
+engine::Drafted Continuer::drafted() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->drafted;
+}
+
+void Continuer::read_prompt_cache(const std::string& path) const {
+  const engine::PromptOrigin& origin = impl_->prompt_origin();
+  engine::Generator generator = impl_->take_generator({});
+  generator.read_prompt(path, origin);
+  impl_->give_back(std::move(generator));
+}
+
+void Continuer::write_prompt_cache(const std::string& path, const std::string& prompt, PromptForm form) const {
+  const engine::PromptOrigin& origin = impl_->prompt_origin();
+  const std::vector<int32_t> ids = impl_->tokens_of(prompt, form);
+  engine::Generator generator = impl_->take_generator(ids);
+  generator.write_prompt(path, origin, ids);
+  impl_->give_back(std::move(generator));
 }
 
 Stops Continuer::default_stops() const { return {impl_->ends.after, {}}; }
@@ -392,7 +453,12 @@ Stops Continuer::stops_of(std::span<const std::string> given, const std::string&
 
 std::string Continuer::chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables) const {
   auto all = text::chat_variables(impl_->tokenizer, messages_of(messages), text::GenerationPrompt::kAdded);
-  all.update(variables);
+  for (const auto& [name, value] : variables.items()) {
+    if (all.contains(name) && name != "tools")
+      fail<ArgumentError>(kContinuationWhere, "variables of a chat must be without {}, which the chat gives, got {}",
+                          name, name);
+    all[name] = value;
+  }
   return impl_->read_template().render(all);
 }
 
@@ -457,7 +523,10 @@ ContinuationStream Continuer::stream(const std::string& prompt, const engine::Ge
   std::vector<int32_t> ids = impl_->prompt_ids(prompt, form.prompt);
   auto stream = std::make_shared<StreamImpl>(*impl_, ids, Continuer::Impl::spaces_of(form));
   engine::GenerationOptions streaming = impl_->complete(options, stops, form.schema.get());
-  streaming.on_token = [text = &stream->text](int32_t token) { text->add(token); };
+  streaming.on_token = [impl = stream.get()](int32_t token) {
+    impl->text.add(token);
+    ++impl->added;
+  };
   stream->generator.begin({std::move(ids)}, streaming);
   return ContinuationStream(std::move(stream));
 }

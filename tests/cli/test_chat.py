@@ -73,12 +73,18 @@ def test_commands(case):
     assert done.stdout == "".join(text + "\n" for text in (alone, alone, after, alone))
     assert done.returncode == 0 and done.stderr == ""
     assert "a line with / in front must be /help" in run("chat", "--model", folder, stdin="/x\x1b y").stderr
-    assert (
-        "a message must be UTF-8"
-        in subprocess.run(
-            [PROGRAM, "chat", "--model", folder], input=b"\xff", capture_output=True, check=False
-        ).stderr.decode()
-    )
+    for given, what in ((b"\xff", "a message"), (b"a\xe2\x82", "a message"), (b"/system \xff", "a system message")):
+        done = subprocess.run([PROGRAM, "chat", "--model", folder], input=given, capture_output=True, check=False)
+        assert done.returncode == 1 and done.stdout == b"" and done.stderr.count(b"\n") == 1
+        assert f"[chat] {what} must be UTF-8, got" in done.stderr.decode()
+    for command in (
+        ["chat", "--system", b"\xff"],
+        ["generate", "--chat", "--prompt", "a", "--system", b"\xff"],
+        ["generate", "--chat", "--prompt", b"a\xff"],
+    ):
+        done = subprocess.run([PROGRAM, *command, "--model", folder], input=b"a", capture_output=True, check=False)
+        assert done.returncode == 1 and done.stdout == b"" and b"must be UTF-8" in done.stderr, done
+        assert done.stderr.count(b"\n") == 1
 
 
 def test_generate(case, tmp_path):
@@ -109,6 +115,14 @@ def test_refused(case, tmp_path):
         "generate", "--model", folder, "--prompt", "a", "--system", "b", code=2
     )
     assert "--seed must be with sampling" in refused("chat", "--model", folder, "--seed", 1, code=2)
+    for option, value, rule in (
+        ("--temperature", -1, "temperature must be above 0, got -1"),
+        ("--top-k", -3, "top_k must be at least 0, got -3"),
+        ("--top-p", 1.5, "top_p must be above 0 and at most 1, got 1.5"),
+        ("--repetition-penalty", 0, "repetition_penalty must be above 0, got 0"),
+        ("--max-new-tokens", 0, "max_new_tokens must be in 1..1073741824, got 0"),
+    ):
+        assert refused("chat", "--model", "absent", option, value, code=2) == f"[chat] {rule}\n"
     save_chat_model(tmp_path, "{{ raise_exception('no') }}")
     assert "no" in run("chat", "--model", tmp_path, stdin="a").stderr
     (tmp_path / "tokenizer_config.json").write_text("{}")
@@ -195,6 +209,27 @@ def test_terminal(case, terminal):
     chat.until("> ")
     chat.say("/quit")
     assert chat.child.wait(timeout=60) == 0
+
+
+def test_long_lines(case, tmp_path, terminal):
+    """A terminal drops what is longer than its buffer: such a line is refused, and a file is read whole. The count of
+    new tokens includes the last one."""
+    oracle, tokenizer, folder = case
+    chat = terminal("--model", folder, "--max-new-tokens", COUNT, "--no-stop")
+    chat.until("> ")
+    for count in (4095, 5000):
+        chat.say("a" * count)
+        chat.until(r"a line of a terminal must have at most 4094 bytes, got more \(/read FILE says longer texts\)")
+        chat.until("> ")
+    (tmp_path / "long.txt").write_text("dogs\n" * 70)
+    chat.say(f"/read {tmp_path / 'long.txt'}")
+    read, of, wrote = map(int, re.search(SPEED, chat.until(SPEED)).groups())
+    assert read == of == answer(oracle, tokenizer, [user("dogs\n" * 70)], COUNT)[1]
+    assert wrote == COUNT
+    chat.until("> ")
+    chat.say("/read absent")
+    chat.until("absent")
+    chat.until("> ")
 
 
 def test_interrupted(tmp_path, terminal):

@@ -121,14 +121,24 @@ def test_a_seed_gives_the_same_text(case):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--prompt", "a", "--temperature", "inf"], 1, "[generate] temperature must be finite, got inf"),
-        (["--prompt", "a", "--max-new-tokens", 2**63 - 1], 1, "[generate] max_new_tokens must be in 1..1073741824"),
+        (["--prompt", "a", "--temperature", "inf"], 2, "[generate] temperature must be finite, got inf"),
+        (["--prompt", "a", "--max-new-tokens", 2**63 - 1], 2, "[generate] max_new_tokens must be in 1..1073741824"),
         (["--prompt", "a", "--stop", ""], 1, '[generate] --stop must have at least one character, got ""'),
         (["--prompt", "a", "--beams", 2, "--top-k", 3], 2, "[generate] --beams must be without sampling, got --top-k"),
         (["--prompt", "a", "--length-penalty", 2], 2, "[generate] --length-penalty must be with --beams, got none"),
         (["--prompt", "a", "--seed", 2], 2, "[generate] --seed must be with sampling"),
         (["--prompt", "a", "--num-return-sequences", 2], 2, "[generate] --num-return-sequences must be 1 without"),
         (["--prompt", "a", "--stop", "b", "--no-stop"], 2, "[generate] --no-stop must be without --stop, got both"),
+        (
+            ["--prompt", "a", "--beams", 2, "--json-schema", "x"],
+            2,
+            "[generate] --json-schema must be without --beams, got both",
+        ),
+        (
+            ["--prompt", "a", "--min-new-tokens", 2, "--json"],
+            2,
+            "[generate] --json must be without --min-new-tokens, got both",
+        ),
         ([], 2, "[generate] either --prompt or --input must be given, got none"),
         (["--prompt", "a", "--input", "-"], 2, "[generate] either --prompt or --input must be given, got both"),
         (["--prompt", "a", "--beams", 2**63 - 1], 1, "[generate] 2 candidates for each beam must be at most the 261"),

@@ -55,6 +55,20 @@ def test_text(case, form):
         assert line["stopped"] == (ids[-1] == 2)
 
 
+def test_a_file_of_any_name(case, tmp_path):
+    """GGUF files are recognised by their first bytes, as in caches whose files are named by a hash."""
+    *_, path = case
+    other = tmp_path / "blob"
+    other.symlink_to(path)
+    options = ("--prompt", "the people", "--max-new-tokens", 4)
+    assert results("generate", "--model", other, *options) == results("generate", "--model", path, *options)
+    assert Engine(other).generate("fox", max_new_tokens=3) == Engine(path).generate("fox", max_new_tokens=3)
+    assert Tokenizer(other).encode("the people") == Tokenizer(path).encode("the people")
+    (tmp_path / "text").write_text("GGML")
+    with pytest.raises(NotADirectoryError):
+        Tokenizer(tmp_path / "text")
+
+
 def test_a_prompt_without_tokens_is_refused_by_name(case, tmp_path):
     """This tokenizer puts no token before a text: an empty one has nothing to continue, and the others do."""
     (tmp_path / "p.txt").write_text("the\n\npeople\n")

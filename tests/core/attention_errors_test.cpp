@@ -67,6 +67,8 @@ TEST(AttentionErrors, ArgumentsAndExtents) {
           "prefix needs a window that is limited on the right side alone", "no window");
   refused([](rf_attention_args& x) { x.prefix = prefix; }, "prefix needs a window", "a limit on the left");
   refused([](rf_attention_args& x) { x.score_cap = -1; }, "score_cap must be finite and >= 0", "-1");
+  refused([](rf_attention_args& x) { x.cache_type = static_cast<rf_cache_type>(3); }, "cache_type must be in 0..2",
+          "3");
   refused([](rf_attention_args& x) { x.window = 4; }, "window must be 0, RF_WINDOW_LEFT", "4");
   refused([](rf_attention_args& x) { x.window = RF_WINDOW_RIGHT; },
           "window_left must be 0 unless window limits that side", "2");

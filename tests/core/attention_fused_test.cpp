@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <memory>
+#include <random>
 #include <utility>
+#include <vector>
 
 #include "attention_case.h"
 #include "rope_case.h"
@@ -101,6 +105,59 @@ TEST_P(AttentionFused, LongSequencesEqualTheLoops) {
     shape.dtype = causal.dtype = dtype;
     expect_equal(shape, 6);
     expect_equal(causal, 7);
+  }
+}
+
+// Keys or values as a cache stores them, [B, S, heads, row], and the same numbers in the type of the call.
+struct Cached {
+  Cached(const rf_attention_args& x, int64_t width, rf_cache_type type, uint64_t seed)
+      : row_bytes(type == RF_CACHE_INT8 ? width + 4 : 2 * width), rows(x.batch * x.keys * x.key_heads) {
+    std::mt19937_64 generator(seed);
+    numbers = std::make_unique<Elements>(x.dtype, rows * width);
+    bytes.resize(static_cast<size_t>(rows * row_bytes));
+    for (int64_t r = 0; r < rows; ++r) {
+      const float scale = std::ldexp(1.0f, -5 - static_cast<int>(generator() % 4));  // exact in every type
+      for (int64_t i = 0; i < width; ++i) {
+        const int whole = static_cast<int>(generator() % 255) - 127;
+        const float number = static_cast<float>(whole) * scale;
+        numbers->set(r * width + i, number);
+        if (type == RF_CACHE_INT8) {
+          bytes[static_cast<size_t>(r * row_bytes + i)] = static_cast<char>(whole);
+        } else {
+          ref::store(RF_BF16, bytes.data(), r * width + i, number);
+        }
+      }
+      if (type == RF_CACHE_INT8) std::memcpy(bytes.data() + r * row_bytes + width, &scale, sizeof scale);
+    }
+  }
+  int64_t row_bytes, rows;
+  std::unique_ptr<Elements> numbers;
+  std::vector<char> bytes;
+};
+
+// Bit by bit: a tile of a cache becomes the floats of its numbers, whatever the terms, windows and packing.
+TEST_P(AttentionFused, CachesEqualTheirNumbers) {
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    const AttentionShape shape = seed % 3 == 0 ? random_packed_shape(seed) : random_shape(seed);
+    AttentionCase problem(shape, seed);
+    rf_attention_args& x = problem.tiles();
+    const rf_cache_type type = seed % 2 == 0 ? RF_CACHE_INT8 : RF_CACHE_BF16;
+    const Cached keys(x, x.head_dim, type, seed), values(x, x.value_dim, type, seed + 1);
+    const auto out_of = [&](const void* k, const void* v, int64_t k_row, int64_t v_row) {
+      x.k = k, x.k_stride_h = k_row, x.k_stride_t = x.key_heads * k_row, x.k_stride_b = x.keys * x.k_stride_t;
+      x.v = v, x.v_stride_h = v_row, x.v_stride_t = x.key_heads * v_row, x.v_stride_b = x.keys * x.v_stride_t;
+      Elements out(x.dtype, x.batch * x.queries * x.heads * x.value_dim);
+      x.out = out.bytes.data(), x.out_stride_h = x.value_dim, x.out_stride_t = x.heads * x.value_dim;
+      x.out_stride_b = x.queries * x.out_stride_t;
+      EXPECT_EQ(rf_attention_forward(&x), RF_OK) << rf_last_error() << shape.text();
+      return out.bytes;
+    };
+    const auto expected = out_of(keys.numbers->bytes.data(), values.numbers->bytes.data(), x.head_dim, x.value_dim);
+    const int64_t element = type == RF_CACHE_INT8 ? 1 : 2;
+    x.cache_type = type;
+    EXPECT_EQ(out_of(keys.bytes.data(), values.bytes.data(), keys.row_bytes / element, values.row_bytes / element),
+              expected)
+        << shape.text();
   }
 }
 

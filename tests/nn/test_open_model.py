@@ -3,6 +3,7 @@ gradient checkpointing, LoRA; and its numbers, which are those of the C++ model 
 
 import json
 
+import accelerate
 import peft
 import pytest
 import torch
@@ -182,6 +183,49 @@ def test_loss_of_answers(tmp_path):
         model(IDS, start_positions=ends["start_positions"])
 
 
+def test_a_loss_has_the_precision_of_its_model():
+    for kind, labels in LABELS.items():
+        changes = {"is_decoder": True} if kind == "ForCausalLM" else {}
+        choices = {"num_choices": 2} if kind == "ForMultipleChoice" else {}
+        model = built("RoFormer" + kind, **changes).double()
+        out = model(ids_of(2, 9), labels=labels, **choices)
+        assert out["loss"].dtype == torch.float64
+        ours, labels = (out["logits"][:, :-1], labels[:, 1:]) if kind == "ForCausalLM" else (out["logits"], labels)
+        expected = nn.functional.cross_entropy(ours.flatten(0, -2), labels.flatten())
+        assert torch.allclose(out["loss"], expected, rtol=tol.T1_RTOL, atol=0)
+
+
+WRONG_LABELS = {
+    "MaskedLM": (torch.full((2, 9), 37), r"labels must be int64 \[2, 9\], at least 0 and below 37, or -100, got 37"),
+    "TokenClassification": (torch.full((2, 9), -1), r"\[2, 9\], at least 0 and below 4, or -100, got -1"),
+    "CausalLM": (torch.zeros(2, 8).long(), r"labels must be int64 \[2, 9\], got torch.int64 \[2, 8\]"),
+    "SequenceClassification": (torch.zeros(2).int(), r"labels must be int64 \[2\], got torch.int32 \[2\]"),
+    "NextSentencePrediction": (torch.zeros(9).long(), r"labels must be int64 \[2\], got torch.int64 \[9\]"),
+    "MultipleChoice": (torch.tensor([0.5, 1]), r"labels must be int64 \[2\], got torch.float32 \[2\]"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_LABELS)
+def test_labels_that_do_not_fit(kind):
+    labels, rule = WRONG_LABELS[kind]
+    family = "Bert" if kind == "NextSentencePrediction" else "RoFormer"
+    model = built(f"{family}For{kind}", is_decoder=kind == "CausalLM")
+    with pytest.raises(ValueError, match=r"^\[input\] .*" + rule):
+        model(ids_of(2, 9), labels=labels)
+    with pytest.raises(TypeError, match=r"\[input\] labels must be a tensor, got list"):
+        model(ids_of(2, 9), labels=[1, 2])
+
+
+def test_numbers_and_ends_that_do_not_fit():
+    model = built("BertForSequenceClassification", num_labels=1)
+    with pytest.raises(ValueError, match=r"labels must be numbers \[2\], got torch.float32 \[3\]"):
+        model(IDS, labels=torch.zeros(3))
+    assert torch.equal(model(IDS, labels=torch.ones(2).long())["loss"], model(IDS, labels=torch.ones(2, 1))["loss"])
+    model, first = built("BertForQuestionAnswering", num_labels=2), torch.zeros(2).long()
+    with pytest.raises(ValueError, match=r"end_positions must be int64 \[2\], at least 0, got -1"):
+        model(IDS, start_positions=first, end_positions=first - 1)
+
+
 def test_embeddings_as_input():
     model = built()
     words = model.roformer.embeddings.word_embeddings(IDS).detach().requires_grad_()
@@ -207,12 +251,56 @@ def test_checkpointed_layers_have_the_same_gradients():
     model.gradient_checkpointing_enable()
     again = gradients()
     assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True)) and len(counts) == 3
+    with pytest.raises(ValueError, match=r"cache must be None in training with gradient checkpointing, got Key"):
+        causal = built("RoFormerForCausalLM", is_decoder=True).train()
+        causal.gradient_checkpointing_enable()
+        causal(IDS, cache=causal.new_cache())
     model.gradient_checkpointing_disable()
     gradients()
     assert len(counts) == 4
     drawn = roformer_cpp.build_model(config_of("rope", attention={"type": "linear", "feature_map": "favor"}))
     with pytest.raises(ValueError, match="gradient checkpointing needs layers that compute the same twice"):
         drawn.gradient_checkpointing_enable()
+
+
+@pytest.mark.parametrize("name", ["rope", "deberta"])
+def test_another_forward_of_a_module_is_called(name):
+    """accelerate's hooks put one on the instance; also where projections are joined, or read by an encoding."""
+
+    class Doubled(accelerate.hooks.ModelHook):
+        def post_forward(self, module, output):
+            return 2 * output
+
+    model, other = (built("RfEncoderForMaskedLM", position_encoding=name) for _ in range(2))
+    ids = ids_of(4, 9)
+    for path in ("self.query", "self.value", "output.dense", "output.LayerNorm"):
+        path = f"roformer.encoder.layer.0.attention.{path}"
+        accelerate.hooks.add_hook_to_module(model.get_submodule(path), Doubled())
+        for parameter in other.get_submodule(path).parameters():
+            parameter.data.mul_(2)
+    found, expected = model(ids)["logits"], other(ids)["logits"]
+    assert (found - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+
+
+def test_norms_of_another_kind():
+    class Plain(nn.Module):
+        def __init__(self, norm):
+            super().__init__()
+            self.norm = norm
+
+        def forward(self, x):
+            return self.norm(x)
+
+    model, expected = built(**DROPS), built(**DROPS)(IDS)["logits"]
+    for path, norm in list(model.named_modules()):
+        if path.endswith("LayerNorm"):
+            parent = model.get_submodule(path.rpartition(".")[0])
+            parent.LayerNorm = Plain(norm)
+    assert (model(IDS)["logits"] - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+    for layer in model.roformer.encoder.layer:
+        layer.output.LayerNorm = nn.RMSNorm(24)
+    model.train()(IDS)["logits"].sum().backward()
+    assert model.roformer.encoder.layer[0].output.LayerNorm.weight.grad.abs().max() > 0
 
 
 @pytest.mark.parametrize("name", ["rope", "transformer-xl", "deberta"])
@@ -238,21 +326,47 @@ def test_lora_on_every_linear_layer(name, tmp_path):
     assert torch.equal(roformer_cpp.load_model(tmp_path)(IDS)["logits"], merged(IDS)["logits"])
 
 
-def test_the_trainer_of_transformers(tmp_path):
-    """It finds the loss, the arguments of the call and the parameters."""
-    model, ids = built("RoFormerForTokenClassification"), ids_of(8, 9)
-    before = model.classifier.weight.detach().clone()
-    arguments = transformers.TrainingArguments(
-        str(tmp_path),
-        max_steps=3,
-        learning_rate=0.01,
-        use_cpu=True,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-    )
-    rows = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": row % 4} for row in ids]
-    trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)
-    assert trainer.train().training_loss > 0 and not torch.equal(model.classifier.weight, before)
-    expected = model.eval()(ids, labels=ids % 4)["loss"]
-    assert abs(trainer.evaluate()["eval_loss"] - expected) <= tol.T4_MAX * expected
+TASKS = {
+    "RfEncoderModel": "FEATURE_EXTRACTION",
+    "RfEncoderForSequenceClassification": "SEQ_CLS",
+    "RoFormerForTokenClassification": "TOKEN_CLS",
+    "BertForQuestionAnswering": "QUESTION_ANS",
+    "RoFormerForCausalLM": "CAUSAL_LM",
+    "RoFormerForMaskedLM": None,
+    "RoFormerForMultipleChoice": None,
+    "BertForNextSentencePrediction": None,
+}
+
+
+@pytest.mark.parametrize("head", TASKS)
+def test_tasks_of_peft(head, tmp_path):
+    """Each head under peft's model of its task, whose own modules are trained whole."""
+    model = built(head, is_decoder=head.endswith("CausalLM"), num_labels=2)
+    whole = {"RfEncoderModel": "position_encoding", "RoFormerForMaskedLM": "cls", "RoFormerForCausalLM": "cls"}
+    whole |= {"BertForQuestionAnswering": "qa_outputs", "BertForNextSentencePrediction": "cls"}
+    name, changes = whole.get(head, "classifier"), {}
+    if head == "RfEncoderModel":
+        model = built(head, position_encoding="t5")
+    options = dict(r=2, task_type=TASKS[head], target_modules=["query", "value"], modules_to_save=[name])
+    tuned, ids = peft.get_peft_model(model, peft.LoraConfig(**options)), ids_of(2, 9)
+    if head.endswith("QuestionAnswering"):
+        changes = {"start_positions": torch.tensor([0, 1]), "end_positions": torch.tensor([4, 3])}
+    elif not head.endswith("Model"):
+        rows = head.endswith(("LM", "TokenClassification"))
+        changes = {"labels": ids % 2 if rows else torch.tensor([0, 1])}
+    if head.endswith("Choice"):
+        changes = {"labels": torch.tensor([1]), "num_choices": 2}
+    tuned.train()
+    out = tuned(input_ids=ids, attention_mask=torch.ones_like(ids), **changes)
+    (out["loss"] if "loss" in out else out["hidden"].square().sum()).backward()
+    grads = {path: parameter.grad for path, parameter in tuned.named_parameters() if parameter.requires_grad}
+    assert any(name in path for path in grads) and all(grad is not None for grad in grads.values())
+    tuned.save_pretrained(tmp_path)
+    again = built(head, is_decoder=head.endswith("CausalLM"), num_labels=2)
+    again = built(head, position_encoding="t5") if head == "RfEncoderModel" else again
+    again = peft.PeftModel.from_pretrained(again, tmp_path).eval()
+    tuned.eval()
+    out, found = tuned(input_ids=ids), again(input_ids=ids)
+    assert all(torch.equal(out[key], found[key]) for key in out)
+    with pytest.raises(ValueError, match=r"\[input\] return_dict must be True or None, got False"):
+        model(ids, return_dict=False)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import urllib.parse
 
 import jsonschema
 import pytest
@@ -194,6 +195,15 @@ def test_refused_with_others(engine):
     for options in (dict(beams=2), dict(min_new_tokens=2)):
         with pytest.raises((RuntimeError, ValueError), match="must be without beams and min_new_tokens"):
             engine.generate("a", json_schema=True, **options)
+
+
+@pytest.mark.parametrize("name", ["a b", "50%", "é", "a/b~", "%20", "%zz"])
+def test_references_are_encoded(name, engine):
+    """A fragment of a URI, as jsonschema reads it."""
+    pointer = urllib.parse.quote(name.replace("~", "~0").replace("/", "~1"))
+    schema = {"$ref": f"#/$defs/{pointer}", "$defs": {name: {"const": [1, "x"]}}}
+    (result,) = engine.generate("a", json_schema=schema, max_new_tokens=20)
+    jsonschema.validate(json.loads(result["text"]), schema)
 
 
 def test_ambiguous(engine):

@@ -7,9 +7,7 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
-from encoding_files import INFOS, needs_keys, sweep_keys
 from roformer_cpp import DistanceTable, Rotation, Terms
-from roformer_cpp._script_module import kept_script
 from roformer_cpp.model import HEADS as model_heads
 
 H, D = 2, 8
@@ -220,26 +218,6 @@ def test_models_are_exported_for_any_length_with_inputs_by_name(tmp_path):
     exported = loaded_again(exported, tmp_path)
     for count in (6, 11):
         assert torch.allclose(exported(**given(count))["hidden"], model(**given(count))["hidden"], **tol.COMPILED_F32)
-
-
-@pytest.mark.parametrize("info", INFOS.values(), ids=INFOS)
-def test_models_of_every_encoding_compile_and_export(info):
-    """In a process that has not met the encoding: what its C++ object keeps must not come from a trace."""
-    encoding = {"type": info["name"]} | (sweep_keys(info["name"], D) if needs_keys(info["name"]) else {})
-    config = {"model_type": "rf_encoder", "position_encoding": encoding, "is_decoder": info["needs_causal"]}
-    model = roformer_cpp.build_model(CONFIG | config | {"hidden_dropout_prob": 0.2, "num_hidden_layers": 1})
-    kept_script.cache_clear()
-    ids = torch.randint(1, 37, (2, 6), generator=torch.Generator().manual_seed(1))
-    model.train()
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda ids: model(ids)["hidden"], fullgraph=True, backend="aot_eager")
-    found, expected = (result_and_gradients(model, f, ids) for f in (compiled, lambda ids: model(ids)["hidden"]))
-    assert torch.allclose(found[0], expected[0], **tol.COMPILED_F32)
-    assert same(found[1], expected[1], tol.COMPILED_GRADIENT_F32)
-    model.eval()
-    kept_script.cache_clear()
-    exported = torch.export.export(model, (ids,), strict=False).module()
-    assert torch.allclose(exported(ids)["hidden"], model(ids)["hidden"], **tol.COMPILED_F32)
 
 
 def test_compiled_by_inductor():

@@ -5,6 +5,7 @@ dual chunk attention, YaRN and p-RoPE written again in NumPy float64.
 import copy
 import math
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -231,6 +232,45 @@ def test_encodings_to_train_on(encoding, family):
             model.generate(IDS, max_new_tokens=3, do_sample=False)
 
 
+@pytest.mark.parametrize("family", ["Llama", "Bert"])
+def test_positions_belong_to_their_call(family):
+    """Of two forward passes before their backward with gradient checkpointing, and of threads."""
+    model = roformer_cpp.graft(make(family), "alibi").train()
+    calls = [{}, {"position_ids": torch.arange(40)[None] // 2}]
+
+    def gradients():
+        model.zero_grad()
+        losses = [model(IDS, labels=IDS, use_cache=False, **call).loss for call in calls]
+        (losses[0] + 2 * losses[1]).backward()
+        return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+    model.eval()
+    model.apply(lambda module: setattr(module, "training", hasattr(module, "gradient_checkpointing")))
+    plain = gradients()
+    for reentrant in (False, True):
+        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        for ours, theirs in zip(gradients(), plain, strict=True):
+            assert_t4(ours, theirs)
+    model.eval()
+    expected = [logits(model, use_cache=False, **call) for call in calls]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda i: logits(model, use_cache=False, **calls[i % 2]), range(40))
+        assert all(torch.equal(x, expected[i % 2]) for i, x in enumerate(found))
+
+
+@pytest.mark.parametrize("encoding", ["alibi", "cope"])
+def test_compiled_for_several_lengths(encoding):
+    """Also lengths that torch compiles again, as sizes that may change."""
+    model = roformer_cpp.graft(make("Llama", num_hidden_layers=1), encoding)
+    compiled = torch.compile(model, backend="eager")
+    for tokens in (40, 17):
+        mask = torch.ones(2, tokens, dtype=torch.long)
+        mask[0, :3] = 0
+        for given in ({}, {"attention_mask": mask}):
+            shown, ids = given.get("attention_mask", mask | 1) > 0, IDS[:, :tokens]
+            assert_t4(logits(compiled, ids, use_cache=False, **given)[shown], logits(model, ids, **given)[shown])
+
+
 def test_tables_by_position_of_bert():
     model = roformer_cpp.graft(make("Bert"), "sinusoidal")
     before = make("Bert")
@@ -273,7 +313,8 @@ def test_what_is_refused():
     for model, arguments, rule in (
         (t5, {}, "model must be of transformers and one of bert, .*, got t5"),
         (torch.nn.Linear(2, 2), {}, "got Linear"),
-        (llama, {"layers": [4]}, "layers must be integers from 0 to 3, got 4"),
+        (llama, {"layers": [4]}, "layers must be a list of integers from 0 to 3, got 4"),
+        (llama, {"layers": 0}, "layers must be a list of integers from 0 to 3, got 0"),
         (llama, {"encoding": "learned"}, "encoding must act on attention alone, got learned, which changes the input"),
         (llama, {"encoding": "floater"}, "got floater"),
         (llama, {"encoding": roformer_cpp.encoding("alibi"), "window": 2}, "keys must come with the name of an enc"),

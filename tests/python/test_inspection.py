@@ -1,6 +1,8 @@
 """Attention to look at: weights beside NumPy, parts of scores that sum up, and the page in Chromium."""
 
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -115,13 +117,42 @@ def test_our_models():
         torch.testing.assert_close(layer.encoding, -slopes * distance, **SCORE_PARTS_F32)
 
 
+@pytest.mark.parametrize("make_model", [lambda: make("Llama"), lambda: roformer_cpp.build_model(TINY_MODEL)])
+def test_inspect_leaves_other_threads_and_modes_alone(make_model):
+    model = make_model()
+    next(model.children()).train()
+    modes = [part.training for part in model.modules()]
+    expected = roformer_cpp.inspect(model, TINY_IDS[0])
+    assert [part.training for part in model.modules()] == modes and not model._forward_hooks
+    stop = threading.Event()
+
+    def attend():
+        while not stop.is_set():
+            roformer_cpp.attention(*qkv())
+            model(TINY_IDS)
+
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(attend)
+        try:
+            for _ in range(5):
+                found = roformer_cpp.inspect(model, TINY_IDS[0])
+                assert len(found.layers) == len(expected.layers)
+                for x, y in zip(found.layers, expected.layers, strict=True):
+                    assert torch.equal(x.weights, y.weights)
+        finally:
+            stop.set()
+        other.result()
+
+
 def test_what_inspect_refuses():
     with pytest.raises(ValueError, match=r"must compute attention by roformer_cpp.attention, .* got Embedding"):
         roformer_cpp.inspect(torch.nn.Embedding(9, 3), [1, 2])
     with pytest.raises(TypeError, match="tokenizer must be given for a text, got None"):
         roformer_cpp.inspect(make("Llama"), "abc")
-    with pytest.raises(ValueError, match="text must have tokens, got "):
+    with pytest.raises(ValueError, match=r"text must be one text of at least one token, got \[0\]"):
         roformer_cpp.inspect(make("Llama"), [])
+    with pytest.raises(ValueError, match=r"text must be one text of at least one token, got \[2, 40\]"):
+        roformer_cpp.inspect(make("Llama"), IDS)
     with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got str"):
         roformer_cpp.inspect("folder", "abc")
 

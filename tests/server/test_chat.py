@@ -136,7 +136,16 @@ def test_client(server):
         ({"messages": [{"role": "user", "content": 5}]}, "the content of a message must be a text or a list of texts"),
         ({"n": 2}, "n must be 1"),
         ({"tool_choice": "required", "tools": [{}]}, "tool_choice must be"),
-        ({"chat_template_kwargs": {"messages": 5}}, "a loop must go through a list, a mapping or a string"),
+        *(
+            ({"chat_template_kwargs": {name: 5}}, f"variables of a chat must be without {name}, which the chat gives")
+            for name in ("messages", "add_generation_prompt", "documents", "sep_token")
+        ),
+        ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs must be without tools, which are a field"),
+        ({"tools": "x"}, "tools must be a list of objects"),
+        ({"tools": ["x"]}, "tools must be a list of objects"),
+        ({"tools": {"type": "function"}}, "tools must be a list of objects"),
+        ({"response_format": {}}, "type must be given, got none"),
+        ({"chat_template_kwargs": {"refused": True}}, "no more"),
         ({"model": "dense"}, "this route needs a causal language model"),
     ],
 )

@@ -55,6 +55,14 @@ typedef struct rf_attention_scores {
 /* Limited sides of a window; their sum limits both. */
 enum { RF_WINDOW_LEFT = 1, RF_WINDOW_RIGHT = 2 };
 
+/* How a cache stores k and v; kernels convert a tile at a time. */
+typedef enum rf_cache_type {
+  RF_CACHE_SAME = 0, /* as dtype */
+  RF_CACHE_BF16 = 1,
+  /* Each row is D (or Dv) int8 and after them the float, at any address, that multiplies them. */
+  RF_CACHE_INT8 = 2
+} rf_cache_type;
+
 #define RF_ROTATION_MEMBER(name, symbol, side) rf_attention_rotation name;
 #define RF_TABLE_MEMBER(name, symbol, width) rf_attention_table name;
 #define RF_NUMBERS_MEMBER(name, symbol, width) const void* name;
@@ -135,6 +143,9 @@ typedef struct rf_attention_args {
   /* cap > 0: a score becomes cap tanh(score / cap) before the mask (Gemma 2, arXiv 2408.00118); 0: it does not. Not in
    * the backward. */
   double score_cap;
+
+  /* Of k and v, whose strides are in elements of it. Not with RF_F64, nor in the backward. */
+  rf_cache_type cache_type;
 } rf_attention_args;
 #undef RF_ROTATION_MEMBER
 #undef RF_TABLE_MEMBER

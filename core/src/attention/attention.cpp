@@ -6,6 +6,7 @@
 #include <string>
 
 #include "attention/fused.h"
+#include "attention/problem.h"
 #include "attention/terms.h"
 #include "common/arguments.h"
 #include "common/element.h"
@@ -21,6 +22,8 @@ constexpr int64_t kMaxPosition = int64_t{1} << 53;
 void check_kernel(const rf_attention_args& x) {
   if (x.dtype == RF_F64) {
     if (x.dropout > 0) throw NotImplemented("[attention] dropout must be 0 with dtype RF_F64");
+    if (x.cache_type != RF_CACHE_SAME)
+      throw NotImplemented("[attention] cache_type must be RF_CACHE_SAME with dtype RF_F64");
     return;
   }
   if (use_reference()) {
@@ -43,8 +46,8 @@ void check_pointers(const rf_attention_args& x) {
   const int64_t queries = x.batch * x.queries * x.heads, keys = x.batch * x.keys * x.heads;
   const int64_t bytes = element_bytes(x.dtype);
   check_pointer(kWhere, x.q, queries, bytes, "q");
-  check_pointer(kWhere, x.k, keys, bytes, "k");
-  check_pointer(kWhere, x.v, keys, bytes, "v");
+  check_pointer(kWhere, x.k, keys, cache_element_bytes(x), "k");
+  check_pointer(kWhere, x.v, keys, cache_element_bytes(x), "v");
   check_pointer(kWhere, x.query_positions, queries, sizeof(int64_t), "query_positions");
   check_pointer(kWhere, x.key_positions, keys, sizeof(int64_t), "key_positions");
   check_reach(kWhere, {{x.batch, x.q_stride_b}, {x.queries, x.q_stride_t}, {x.heads, x.q_stride_h}}, "q");
@@ -161,6 +164,7 @@ enum class CheckedFor { kEquation, kKernels };
 void check_attention(const rf_attention_args& x, CheckedFor use) {
   check_dtype(kWhere, x.dtype);
   check_dropout(kWhere, x.dropout, "dropout");
+  require(x.cache_type <= RF_CACHE_INT8, kWhere, "cache_type must be in 0..2, got ", static_cast<int>(x.cache_type));
   if (use == CheckedFor::kKernels) check_kernel(x);
   check_extents(x);
   if (use == CheckedFor::kKernels) {
@@ -210,6 +214,8 @@ void forward(const rf_attention_args& x) {
 void backward(const rf_attention_args& x, const rf_attention_grads& grads) {
   check_attention(x, CheckedFor::kKernels);
   if (x.score_cap > 0) throw NotImplemented("[attention] score_cap must be 0 in the backward");
+  if (x.cache_type != RF_CACHE_SAME)
+    throw NotImplemented("[attention] cache_type must be RF_CACHE_SAME in the backward");
   check_attention_grads(x, grads);
   x.dtype == RF_F64 ? ref::attention_backward(x, grads) : attention_fused_backward(x, grads);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "attention/problem.h"
 #include "attention/terms.h"
 #include "common/element.h"
 
@@ -46,8 +47,8 @@ rf_attention_args AttentionEntries::sequence(int64_t entry) const {
   const int64_t query = x.cu_seqlens_q[entry], key = x.cu_seqlens_k[entry], bytes = element_bytes(x.dtype);
   x.queries = queries(entry), x.keys = keys(entry);
   move(x.q, query * x.q_stride_t, bytes);
-  move(x.k, key * x.k_stride_t, bytes);
-  move(x.v, key * x.v_stride_t, bytes);
+  move(x.k, key * x.k_stride_t, cache_element_bytes(x));
+  move(x.v, key * x.v_stride_t, cache_element_bytes(x));
   move(x.out, query * x.out_stride_t, bytes);
   move(x.log_sum, query, sizeof(float));
   move(x.query_positions, query, sizeof(int64_t));

@@ -8,6 +8,7 @@
 
 #include "attention/tile.h"
 #include "common/arena.h"
+#include "common/element.h"
 #include "rf/attention.h"
 
 namespace rf::core {
@@ -41,6 +42,11 @@ struct AttentionProblem {
     return key_table.rows != nullptr || query_table.rows != nullptr || value_table.rows != nullptr;
   }
 };
+
+// Bytes of an element of k or v.
+inline int64_t cache_element_bytes(const rf_attention_args& x) {
+  return x.cache_type == RF_CACHE_INT8 ? 1 : element_bytes(x.cache_type == RF_CACHE_BF16 ? RF_BF16 : x.dtype);
+}
 
 // Keys at the start of an entry that the window does not exclude.
 inline int64_t prefix_of(const rf_attention_args& x, int64_t b) { return x.prefix == nullptr ? 0 : x.prefix[b]; }

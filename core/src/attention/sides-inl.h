@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <cstring>
 
 #include "attention/problem.h"
 #include "attention/tile-inl.h"
@@ -131,13 +132,49 @@ struct KeySide {
   void load_values(const AttentionProblem& problem, int64_t b, int64_t h);
 };
 
+// The rows of k, or of v, of a key head.
+inline HeadRows cached_keys(const rf_attention_args& x, int64_t b, int64_t key_head) {
+  const int64_t offset = b * x.k_stride_b + key_head * x.k_stride_h;
+  return {static_cast<const char*>(x.k) + offset * cache_element_bytes(x), x.k_stride_t};
+}
+inline HeadRows cached_values(const rf_attention_args& x, int64_t b, int64_t key_head) {
+  const int64_t offset = b * x.v_stride_b + key_head * x.v_stride_h;
+  return {static_cast<const char*>(x.v) + offset * cache_element_bytes(x), x.v_stride_t};
+}
+
+// As load_rows, of these.
+inline HWY_NOINLINE void load_cached_rows(const rf_attention_args& x, HeadRows from, const Span& span, int64_t columns,
+                                          float* to, int64_t to_stride) {
+  if (x.cache_type != RF_CACHE_INT8) {
+    return load_rows(x.cache_type == RF_CACHE_BF16 ? RF_BF16 : x.dtype, from, span.first, span.count, columns, to,
+                     to_stride);
+  }
+  const auto* row = static_cast<const int8_t*>(from.data) + span.first * from.stride;
+  for (int64_t j = 0; j < span.count; ++j, row += from.stride, to += to_stride) {
+    float scale;
+    std::memcpy(&scale, row + columns, sizeof scale);
+    int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+    const FloatTag d;
+    const hn::RebindToSigned<FloatTag> di;
+    const hn::Rebind<int8_t, FloatTag> d8;
+    for (; i + kLanes <= columns; i += kLanes) {
+      const auto numbers = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, row + i)));
+      hn::StoreU(hn::Mul(numbers, hn::Set(d, scale)), d, to + i);
+    }
+#endif
+    for (; i < columns; ++i) to[i] = static_cast<float>(row[i]) * scale;
+    std::fill(to + i, to + to_stride, 0.0f);
+  }
+}
+
 // Keys from `first` on, a whole tile or the rest.
 inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tile,
                            RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
-  const int64_t element = element_bytes(x.dtype), count = std::min(tile, x.keys - first);
-  add_rows_ahead<Access::kRead>(value_rows(x, b, h / problem.group), first, count, x.value_dim, element, ahead);
-  add_rows_ahead<Access::kRead>(key_rows(x, b, h / problem.group), first, count, x.head_dim, element, ahead);
+  const int64_t element = cache_element_bytes(x), count = std::min(tile, x.keys - first);
+  add_rows_ahead<Access::kRead>(cached_values(x, b, h / problem.group), first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(cached_keys(x, b, h / problem.group), first, count, x.head_dim, element, ahead);
 }
 
 // Replaces padding by zeros, because it may contain NaN or infinity, and 0 times those is not 0.
@@ -151,7 +188,7 @@ inline void clear_padding(const rf_attention_args& x, int64_t b, const Span& key
 
 inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
-  load_rows(x.dtype, key_rows(x, b, h / problem.group), span.first, span.count, x.head_dim, rows, problem.inner);
+  load_cached_rows(x, cached_keys(x, b, h / problem.group), span, x.head_dim, rows, problem.inner);
   clear_padding(x, b, span, problem.width, problem.inner, rows);
   if (x.query_table.rows != nullptr) {
     for (int64_t j = 0; j < span.count; ++j) {
@@ -166,8 +203,7 @@ inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64
 
 inline void KeySide::load_values(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
-  load_rows(x.dtype, value_rows(x, b, h / problem.group), span.first, span.count, x.value_dim, values,
-            problem.value_width);
+  load_cached_rows(x, cached_values(x, b, h / problem.group), span, x.value_dim, values, problem.value_width);
   clear_padding(x, b, span, problem.value_width, problem.value_width, values);
   rotate_rows(x.value, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, values,
               problem.value_width, {problem.rotation_heads[2], h / problem.group});

@@ -22,6 +22,13 @@ typedef enum rf_engine_precision {
   RF_ENGINE_INT8 = 2
 } rf_engine_precision;
 
+/* Of the keys and values of generation (rf/engine/precision.h). */
+typedef enum rf_engine_cache_precision {
+  RF_ENGINE_CACHE_AUTO = 0,
+  RF_ENGINE_CACHE_BFLOAT16 = 1,
+  RF_ENGINE_CACHE_INT8 = 2
+} rf_engine_cache_precision;
+
 typedef enum rf_engine_head {
   RF_ENGINE_CONFIGURED_HEAD = 0, /* the one that config.json names */
   RF_ENGINE_NO_HEAD = 1,
@@ -44,6 +51,7 @@ typedef struct rf_engine_options {
   rf_engine_head head;
   const char* task;    /* one that the model has an adapter for, or NULL */
   const char* adapter; /* a folder with an adapter of PEFT, or NULL */
+  rf_engine_cache_precision cache_precision;
 } rf_engine_options;
 
 /* Sequence i is the tokens offsets[i] .. offsets[i + 1] - 1. */

@@ -8,6 +8,7 @@
 namespace rf {
 
 ModelFamily bert_of_gguf();
+ModelFamily embedding_gemma2();
 ModelFamily eurobert();
 ModelFamily gpt_neox();
 ModelFamily cohere();
@@ -123,6 +124,7 @@ std::span<const ModelFamily> model_families() {
                                                gte_of_authors(),
                                                gte_of_snowflake(),
                                                eurobert(),
+                                               embedding_gemma2(),
                                                jina_embeddings_v3(),
                                                ultrabert(),
                                                t5(),

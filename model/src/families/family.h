@@ -43,6 +43,7 @@ struct ModelFamily {
   std::string_view model_type;       // of config.json, or a name of ours for a variant
   std::string_view variant_of = "";  // the model_type of files that belong here where is_variant() says so
   bool (*is_variant)(const nlohmann::json& object) = nullptr;
+  std::string_view outer_type = "";     // of files with these keys in text_config, and no tensors but this model's read
   std::string_view gguf = "";           // general.architecture; "": no GGUF files
   std::string_view classes;             // how transformers' class names begin
   std::string_view other_classes = "";  // all but the language model's, where they begin otherwise

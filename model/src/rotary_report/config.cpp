@@ -177,11 +177,9 @@ class ConfigReader {
     for (size_t i = 0; own != nullptr && types != nullptr && i < types->size(); ++i) {
       if ((*types)[i] != layers) continue;
       int64_t here = report_.head_size;
-      for (const std::string& name : {fmt::format("{}", i), fmt::format("{:02}", i)}) {
-        if (const json* const layer = given(*own, name); layer != nullptr && layer->is_object()) {
-          const Keys inside(*layer, report_.path, fmt::format("{}per_layer_config.{}.", prefix_, name));
-          if (const int64_t size = inside.integer({"head_dim"}, 1, kMaxHeadSize); size != 0) here = size;
-        }
+      if (const json* const layer = given_to_layer(*own, i); layer != nullptr && layer->is_object()) {
+        const Keys inside(*layer, report_.path, fmt::format("{}per_layer_config.{}.", prefix_, i));
+        if (const int64_t size = inside.integer({"head_dim"}, 1, kMaxHeadSize); size != 0) here = size;
       }
       if (found != 0 && here != found) {
         fail(report_.path, "layers of one type must have heads of one size, got {} and {} in {}", found, here,

@@ -46,6 +46,14 @@ nlohmann::json comparable(const nlohmann::json& dictionary) {
 
 }  // namespace
 
+const nlohmann::json* given_to_layer(const nlohmann::json& per_layer_config, size_t layer) {
+  constexpr size_t kMaxDigits = 5;
+  for (std::string name = fmt::format("{}", layer); name.size() <= kMaxDigits; name.insert(0, 1, '0')) {
+    if (const nlohmann::json* const found = given(per_layer_config, name); found != nullptr) return found;
+  }
+  return nullptr;
+}
+
 const nlohmann::json* given(const nlohmann::json& object, const std::string& key) {
   const auto found = object.find(key);
   return found == object.end() || found->is_null() ? nullptr : &*found;

@@ -103,6 +103,8 @@ constexpr int64_t kMaxHeadSize = int64_t{1} << 16, kMaxHeads = int64_t{1} << 20,
 
 // The value, or nullptr if it is absent or null.
 const nlohmann::json* given(const nlohmann::json& object, const std::string& key);
+// Of per_layer_config, whose keys may have zeros before them: what it gives a layer; nullptr: nothing.
+const nlohmann::json* given_to_layer(const nlohmann::json& per_layer_config, size_t layer);
 // The .gguf files of a directory, by name.
 std::vector<std::filesystem::path> gguf_files(const std::filesystem::path& directory);
 

@@ -54,8 +54,9 @@ class Attention(Rotations):
         extra = self._added(terms, q, k)
         if rotation is not None:
             rotate = self.rotate if graph.opset >= 23 else self.rotate_composed
-            q, k = rotate(rotation, "query", q, self.head_dim), rotate(rotation, "key", k, self.head_dim)
-            v = rotate(rotation, "key", v, self.head_dim) if rotation.values else v
+            dim = self.head_dim_of(number)
+            q, k = rotate(rotation, "query", q, dim), rotate(rotation, "key", k, dim)
+            v = rotate(rotation, "key", v, dim) if rotation.values else v
         if bias := terms.get("content_bias"):
             q = graph.op("Add", q, self._of_heads(bias))
         if graph.opset >= 23 and "value_table" not in terms and "gate" not in terms:

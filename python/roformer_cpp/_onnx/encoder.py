@@ -1,5 +1,6 @@
 """The encoder of a model as nodes of a graph: embeddings and layers. Dimensions: B batch, T tokens, C hidden_size."""
 
+import numpy as np
 from onnx import TensorProto
 
 from .._model_files import ModelFiles
@@ -44,11 +45,13 @@ class Encoder:
                 )
                 self.attention.prepare(config["num_hidden_layers"], causal=config["is_decoder"])
         with graph.scope("embeddings"):
-            x = self._embeddings()
+            x = self.embedded = self._embeddings()
         for number in range(config["num_hidden_layers"]):
             with graph.scope(f"layer.{number}"):
                 x = self._layer(number, x)
-        return self.norm(x, f"{self.files.prefix}encoder.final_norm") if self.files.blocks["final_norm"] else x
+        x = self.norm(x, f"{self.files.prefix}encoder.final_norm") if self.files.blocks["final_norm"] else x
+        projection = f"{self.files.prefix}encoder.output_projection"
+        return self.linear(x, projection) if self.files.has(f"{projection}.weight") else x
 
     def linear(self, x: str, name: str) -> str:
         bias = self.files.weight(f"{name}.bias") if self.files.has(f"{name}.bias") else None
@@ -107,9 +110,9 @@ class Encoder:
         with graph.scope("attention"):
             normed = pre_norm and (number > 0 or blocks["first_attention_norm"])
             read = self.norm(x, attention_norm) if normed else x
-            q, k, v = (self._heads(read, f"{name}.attention.self", side) for side in ("query", "key", "value"))
+            q, k, v = (self._heads(number, read, f"{name}.attention.self", side) for side in ("query", "key", "value"))
             out = graph.op("Transpose", self.attention.layer(number, q, k, v), perm=[0, 2, 1, 3])
-            width = self.config["num_attention_heads"] * self.files.head_dim
+            width = self.config["num_attention_heads"] * self.attention.head_dim_of(number)
             out = self.linear(graph.reshape(out, 0, 0, width), f"{name}.attention.output.dense")
             given, x = x, graph.op("Add", self._post_norm(out, f"{name}.attention.output"), x)
             x = x if pre_norm else self.norm(x, attention_norm)
@@ -122,17 +125,35 @@ class Encoder:
                 wide = graph.op("Mul", wide, self.linear(read, up))
             out = self.linear(wide, f"{name}.output.dense")
             x = graph.op("Add", self._post_norm(out, f"{name}.output"), x)
-            return x if pre_norm else self.norm(x, feed_forward_norm)
+            x = x if pre_norm else self.norm(x, feed_forward_norm)
+        if self.files.has(f"{name}.layer_input.gate.weight"):
+            with graph.scope("layer_input"):
+                x = graph.op("Add", self._layer_input(number, f"{name}.layer_input", x), x)
+        return graph.op("Mul", x, self._constant(f"{name}.scale")) if self.files.has(f"{name}.scale") else x
+
+    def _layer_input(self, number: int, name: str, x: str) -> str:
+        matrix = self.files.weight(f"{self.files.prefix}encoder.layer_inputs.weight")
+        width, hidden = len(matrix) // self.config["num_hidden_layers"], matrix.shape[1]
+        rows = (matrix[number * width : (number + 1) * width] * hidden**-0.5).astype(np.float32)
+        own = self.norm(
+            self.graph.linear(self.embedded, name, rows, None), f"{self.files.prefix}encoder.layer_input_norm"
+        )
+        gate = self.graph.activation(self.linear(x, f"{name}.gate"), self.config["hidden_act"])
+        return self.norm(self.linear(self.graph.op("Mul", gate, own), f"{name}.down"), f"{name}.norm")
 
     def _post_norm(self, x: str, name: str) -> str:
         return self.norm(x, f"{name}.post_norm") if self.files.has(f"{name}.post_norm.weight") else x
 
-    def _heads(self, x: str, name: str, side: str) -> str:
+    def _heads(self, number: int, x: str, name: str, side: str) -> str:
         """Queries, keys or values [B, H, T, D] of x [B, T, C]; grouped keys and values are repeated."""
-        graph, heads, dim = self.graph, self.config["num_attention_heads"], self.files.head_dim
-        count = heads if side == "query" else self.files.blocks["key_heads"]
+        graph, heads, layers = self.graph, self.config["num_attention_heads"], self.files.blocks["layers"]
+        dim, key_heads = (
+            self.attention.head_dim_of(number),
+            (layers[number] if layers else self.files.blocks)["key_heads"],
+        )
+        count = heads if side == "query" else key_heads
         split = graph.reshape(self.linear(x, f"{name}.{side}"), 0, 0, count, dim)
-        if self.files.has(f"{name}.{side}_norm.weight"):
+        if self.files.has(f"{name}.{side}_norm.weight") or (side == "value" and self.files.blocks["value_norm"]):
             split = self.norm(split, f"{name}.{side}_norm", rms=True)
         split = graph.op("Transpose", split, perm=[0, 2, 1, 3])
         if count == heads:

@@ -15,6 +15,8 @@ from .position import Position, Rotation
 class Rotations:
     """The number of sequences and tokens, the positions, and what the layers share."""
 
+    head_dim: int  # of layers without one of their own
+
     def __init__(self, graph: Graph, position: Position, ids: str):
         self.graph, self.position = graph, position
         self._shared: dict[tuple, str] = {}
@@ -27,6 +29,9 @@ class Rotations:
         beyond = graph.op("Div", last, graph.integer(position.tokens))  # 0 within the limit
         self.length = graph.op("Add", length, graph.op("Gather", graph.ints(0), beyond))
         self.positions = graph.op("Range", graph.integer(0), self.length, graph.integer(1))
+
+    def head_dim_of(self, layer: int) -> int:
+        return self.position.layers[layer]["head_dim"] if self.position.layers else self.head_dim
 
     def once(self, key: tuple, compute: Callable[[], str]) -> str:
         """The value of `key`, computed by the first layer that needs it."""

@@ -1,6 +1,7 @@
 """Attention of a grafted layer: its queries and keys come without rotation, and an encoding gives the terms."""
 
 import inspect
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ..terms import Terms
 
 NAME = "_grafted"  # the attribute of a module of attention with its GraftedLayer
+CALL = "roformer_call"  # the argument with the LayerCall
 
 
 def attention_modules(model: nn.Module) -> list[nn.Module]:
@@ -26,60 +28,75 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     ]
 
 
-class Grafted(nn.ModuleList):
-    """The encodings of a grafted model, and the positions of the tokens in its forward pass."""
+class Step:
+    """The positions of the tokens in a forward pass, and terms that its layers share. Layers get it with their
+    arguments, so that threads, and layers that a backward pass computes again, have their own."""
 
-    positions: Tensor | None = None
-    made: tuple | None = None  # terms that layers of a forward pass share
+    def __init__(self, positions: Tensor):
+        self.positions = positions
+        self.made: tuple | None = None
+
+
+@dataclass
+class LayerCall:
+    step: Step
+    hidden: Tensor | None = None  # input of the layer, where the encoding reads it
+    cached: Tensor | None = None  # positions of the keys in the cache
+
+
+class Grafted(nn.ModuleList):
+    """The encodings of a grafted model, and the hooks that remove its own."""
+
     was_patched = replaces_table = False
 
-    def replace_rotation(self, module: nn.Module, args: tuple, kwargs: dict, output: tuple) -> tuple[Tensor, Tensor]:
-        """A hook of a module of rotary embeddings: no rotation, and it notes the positions."""
-        self.note(kwargs["position_ids"] if "position_ids" in kwargs else args[1])
+    def replace_rotation(self, module: nn.Module, args: tuple, kwargs: dict, output: tuple) -> tuple:
+        """A hook of a module of rotary embeddings: no rotation, and behind it the step."""
         cos, sin = output
-        return torch.ones_like(cos), torch.zeros_like(sin)
+        positions = kwargs["position_ids"] if "position_ids" in kwargs else args[1]
+        return torch.ones_like(cos), torch.zeros_like(sin), Step(positions)
 
     def replace_table(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor:
         """A hook of a table by position: what the encoding adds to the input instead."""
-        self.note(args[0])
         own = [encoding.input(args[0], dtype=output.dtype) for encoding in self]
         return sum((x.to(output.dtype) for x in own if x is not None), torch.zeros_like(output))
-
-    def note_positions(self, module: nn.Module, args: tuple) -> None:
-        self.note(args[0])
-
-    def note(self, positions: Tensor) -> None:
-        self.positions, self.made = positions, None
 
 
 class GraftedLayer:
     """What a module of attention needs of its encoding."""
 
-    def __init__(self, grafted: Grafted, encoding: "Encoding", index: int):
-        self.grafted, self.encoding, self.index = grafted, encoding, index
-        self.hidden: Tensor | None = None
-        self.cached: Tensor | None = None  # positions of the keys in the cache
-        reads = encoding._script.reads()
-        self.reads_tokens = "tokens" in reads
-        self.is_shared = not reads and not list(encoding.parameters())
+    def __init__(self, encoding: "Encoding", index: int):
+        self.encoding, self.index = encoding, index
+        self.reads_tokens = encoding.reads_tokens
+        self.is_shared = not encoding._script.reads() and not list(encoding.parameters())
 
-    def before(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
-        """A hook: notes the input of the layer where the encoding reads it, and refuses caches of fixed size."""
-        if self.reads_tokens:
-            self.hidden = args[0] if args else kwargs["hidden_states"]
-        cache = kwargs.get("past_key_values", kwargs.get("layer_past"))
+    def before(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """A hook: gives the call what `attend` reads, and refuses caches of fixed size."""
+        hidden, cache = args[0] if args else kwargs["hidden_states"], kwargs.get("past_key_values")
+        cache = kwargs.get("layer_past") if cache is None else cache
+        count = cache.get_seq_length(self.index) if hasattr(cache, "get_seq_length") else 0
+        if "position_embeddings" in kwargs:
+            *rotation, step = kwargs["position_embeddings"]
+            kwargs = kwargs | {"position_embeddings": tuple(rotation)}
+            if not isinstance(step, Step):
+                raise ValueError("[graft] a layer must be called with what rotary_emb gives, got another rotation")
+        else:  # BERT
+            positions = kwargs.get("position_ids")
+            if positions is None:
+                positions = torch.arange(count, count + hidden.shape[1], device=hidden.device)[None]
+            step = Step(positions)
+        call = LayerCall(step, hidden if self.reads_tokens else None)
         if getattr(cache, "is_compileable", False):
             raise ValueError(
                 f"[graft] a cache must grow with the text, as DynamicCache does, got {type(cache).__name__}"
             )
-        self.cached = None
         if hasattr(cache, "get_seq_length"):
-            positions, count = self.grafted.positions, cache.get_seq_length(self.index)
+            positions = step.positions
             known = getattr(cache, "roformer_positions", None)
             if known is None or known.shape[1] < count or positions.shape[0] % known.shape[0]:
                 known = self.positions_before(positions, count)
-            self.cached = known[:, :count].repeat_interleave(positions.shape[0] // known.shape[0], 0)
-            cache.roformer_positions = torch.cat([self.cached, positions], 1)
+            call.cached = known[:, :count].repeat_interleave(positions.shape[0] // known.shape[0], 0)
+            cache.roformer_positions = torch.cat([call.cached, positions], 1)
+        return args, kwargs | {CALL: call}
 
     def attend(
         self,
@@ -91,6 +108,7 @@ class GraftedLayer:
         scaling: float | None,
         dropout: float,
         eager: str | None,
+        call: LayerCall,
     ) -> Tensor:
         """Attention of ``[B, T, H, D]``; transformers computes none of it. eager: what it alone can compute."""
         lack = eager or missing(q, k, v, dropout) or (form is None and "a mask of another size")
@@ -98,18 +116,17 @@ class GraftedLayer:
             raise ValueError(f"[graft] attention must be one that roformer_cpp.attention computes, got {lack}")
         if scaling is not None and scaling != q.shape[-1] ** -0.5:  # terms may have numbers with 1/sqrt(D)
             q = q * (scaling * q.shape[-1] ** 0.5)
-        return attend(q, k, v, form, terms=self.terms(module, q, k, form), dropout=dropout)
+        return attend(q, k, v, form, terms=self.terms(module, q, k, form, call), dropout=dropout)
 
-    def terms(self, module: nn.Module, q: Tensor, k: Tensor, form: MaskForm) -> "Terms":
-        grafted, keys = self.grafted, k.shape[1]
-        positions = grafted.positions
+    def terms(self, module: nn.Module, q: Tensor, k: Tensor, form: MaskForm, call: LayerCall) -> "Terms":
+        keys, positions = k.shape[1], call.step.positions
         key = self.encoding, keys, q.dtype, form.attend is None
-        if self.is_shared and grafted.made is not None and grafted.made[0] == key:
-            return grafted.made[1]
-        if self.hidden is not None and self.hidden.shape[1] != keys:
+        if self.is_shared and call.step.made is not None and call.step.made[0] == key:
+            return call.step.made[1]
+        if call.hidden is not None and call.hidden.shape[1] != keys:
             raise ValueError(
                 f"[graft] {self.encoding.name} reads the input of layers, which caches do not hold, got {keys} keys "
-                f"and {self.hidden.shape[1]} tokens. Hint: use_cache=False"
+                f"and {call.hidden.shape[1]} tokens. Hint: use_cache=False"
             )
         sequences = None
         if self.encoding._script.reads_sequences() and form.attend is not None:
@@ -117,25 +134,25 @@ class GraftedLayer:
             sequences = torch.where(is_open, 0, -1)
         terms = self.encoding.terms(
             positions,
-            self.key_positions(positions, keys),
+            self.key_positions(call, keys),
             layer=self.index,
             sequences=sequences,
             projections=projections(module),
-            hidden_states=self.hidden,
+            hidden_states=call.hidden,
             queries=q,
             keys=k,
             dtype=q.dtype,
         )
-        self.hidden = None
         if self.is_shared:
-            grafted.made = key, terms
+            call.step.made = key, terms
         return terms
 
-    def key_positions(self, positions: Tensor, keys: int) -> Tensor:
+    def key_positions(self, call: LayerCall, keys: int) -> Tensor:
+        positions = call.step.positions
         earlier = keys - positions.shape[1]
         if earlier == 0:
             return positions
-        before = self.positions_before(positions, earlier) if self.cached is None else self.cached[:, -earlier:]
+        before = self.positions_before(positions, earlier) if call.cached is None else call.cached[:, -earlier:]
         return torch.cat([before, positions], 1)
 
     @staticmethod

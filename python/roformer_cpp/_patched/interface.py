@@ -9,6 +9,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ..terms import Terms
 from .attend import MIN_QUERIES, attend, missing, say_once
+from .grafted import CALL
 from .grafted import NAME as GRAFTED
 from .masks import MaskForm, form_of_numbers, has_plain_eager, make_mask, modeling_of, noted_form, supports_sdpa
 
@@ -61,7 +62,7 @@ def attention_forward(
     form = _form(attention_mask, causal, q, k)
     eager = _eager_reason(module, kwargs)
     if (layer := vars(module).get(GRAFTED)) is not None:
-        return layer.attend(module, q, k, v, form, scaling, dropout, eager).contiguous(), None
+        return layer.attend(module, q, k, v, form, scaling, dropout, eager, kwargs[CALL]).contiguous(), None
     reason = (
         eager
         or missing(q, k, v, dropout)

@@ -62,6 +62,7 @@ struct TokenizerJson {
   std::vector<AddedToken> added;
   std::optional<SequenceTemplate> sequence;
   std::string pad_token;  // of the padding section; empty: absent
+  SpecialNames special = kNoSpecialNames;
 };
 
 // Throws Error, naming file and key, for settings that are not supported.
@@ -99,6 +100,15 @@ TokenizerJson read_sentencepiece(const std::string& path, const SentencePieceCla
 // The same of a vocabulary; `unigram` has the map and the unknown token.
 TokenizerJson tokenizer_of_pieces(SentencePieces pieces, MergeOrder order, const SentencePieceClass& known,
                                   const TokenizerConfig& config, UnigramOptions unigram);
+
+// The file of ranks that a directory has, tiktoken's or Mistral's tekken.json; null: none.
+const char* rank_file(const std::filesystem::path& dir);
+inline constexpr std::string_view kTekkenFile = "tekken.json", kLlamaRanks = "tokenizer.model";
+// Throw Error, naming the file, for base64, ranks and keys that break its rules. kOfConfig: tokenizer_config.json has
+// the special tokens.
+enum class RankSpecials { kOfFile, kOfConfig };
+TokenizerJson read_ranks(const std::string& path, RankSpecials specials);
+TokenizerJson read_tekken(const std::string& path);
 
 // The merge "left right"; nullopt unless there is exactly one space.
 std::optional<Merge> split_merge(std::string_view line);

@@ -19,6 +19,7 @@
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/gguf.h"
 #include "rf/io/nearest_name.h"
 #include "rf/io/warning.h"
 #include "rf/text/segmenter.h"
@@ -81,6 +82,8 @@ class Loader {
     class_ = find_class_of_directory();
     if (has("tokenizer.json") && !class_.is(InTokenizerJson::kNone)) {
       json_ = read_tokenizer_json((dir_ / "tokenizer.json").string());
+    } else if (ranks_ != nullptr) {
+      read_rank_file();
     } else if (!class_.pipeline) {
       read_pieces();
     }
@@ -97,6 +100,7 @@ class Loader {
 
  private:
   DirectoryClass find_class_of_directory() const {
+    if (ranks_ != nullptr) return {};
     if (is_decoder_type(text_of_config_json("model_type"))) {
       return {.pieces = find_sentencepiece_class(config_.tokenizer_class)};
     }
@@ -151,6 +155,13 @@ class Loader {
     const auto* found = std::ranges::find_if(kSentencePieceFiles, [this](const char* name) { return has(name); });
     return found == std::end(kSentencePieceFiles) ? nullptr : *found;
   }
+  void read_rank_file() {
+    const std::string path = (dir_ / ranks_).string();
+    const auto specials = config_.has_added_tokens_decoder ? RankSpecials::kOfConfig : RankSpecials::kOfFile;
+    json_ = ranks_ == kTekkenFile ? read_tekken(path) : read_ranks(path, specials);
+    if (config_.add_eos_token.value_or(false))
+      fail(kConfigWhere, "{}: \"add_eos_token\" must be false with {}, got true", config_.path, ranks_);
+  }
   // Instead of a tokenizer.json.
   void read_pieces() {
     const char* const file = sentencepiece_file();
@@ -182,7 +193,10 @@ class Loader {
     }
   }
   void name_specials() {
-    names_ = class_.pipeline ? class_.settings->special : is_sentencepiece_ ? class_.pieces->special : kNoSpecialNames;
+    names_ = class_.pipeline     ? class_.settings->special
+             : is_sentencepiece_ ? class_.pieces->special
+             : json_             ? json_->special
+                                 : kNoSpecialNames;
     for (const SpecialRole role : kSpecialRoles) {
       if (const auto& named = config_.special[static_cast<size_t>(role)]; named) name_of(names_, role) = named->content;
     }
@@ -429,7 +443,13 @@ class Loader {
     }
     if (config_.is_qwens_own && config_.add_eos_token.value_or(false))
       return find_sentencepiece_class("LlamaTokenizer")->frame(vocabulary, names_, config_);
-    return json_ && json_->sequence ? *json_->sequence : plain_template();
+    SequenceTemplate frame = json_ && json_->sequence ? *json_->sequence : plain_template();
+    const bool begins = ranks_ != nullptr && (ranks_ == kTekkenFile || ranks_ == kLlamaRanks);
+    if (begins && special.bos >= 0 && config_.add_bos_token.value_or(true)) {
+      for (auto* pieces : {&frame.single, &frame.pair})
+        pieces->insert(pieces->begin(), {.part = SequenceTemplate::Part::kSpecial, .id = special.bos});
+    }
+    return frame;
   }
   // tokenizer.json must agree with the class.
   template <typename T>
@@ -444,6 +464,8 @@ class Loader {
   const Dictionaries dictionaries_;
   const TokenizerConfig config_;
   const nlohmann::json model_config_;  // null without config.json
+  // Of ranks, in place of a tokenizer.json or a vocabulary; null: none.
+  const char* const ranks_ = has("tokenizer.json") || has("vocab.json") || has("vocab.txt") ? nullptr : rank_file(dir_);
   std::optional<TokenizerJson> json_;
   bool is_sentencepiece_ = false;  // json_ is of such a file
   DirectoryClass class_;
@@ -473,7 +495,8 @@ std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, 
 
 TokenizerParts read_tokenizer(const std::filesystem::path& model_dir, const LoadOptions& options,
                               Dictionaries dictionaries) {
-  if (std::filesystem::is_regular_file(model_dir) && model_dir.extension() == ".gguf") {
+  if (std::filesystem::is_regular_file(model_dir) &&
+      (model_dir.extension() == ".gguf" || io::is_gguf_file(model_dir.string()))) {
     check_dictionaries(options, Pipeline::kByteLevelBpe);
     return read_gguf_tokenizer(model_dir.string());
   }

@@ -41,12 +41,14 @@ class RF_ENGINE_API Decoder {
   // The tokens of a sequence; initially empty.
   std::span<const int32_t> ids(int64_t sequence) const;
 
+  // The new tokens of a sequence whose logits append() gives.
+  enum class Logits { kLast, kAll };
   // Sequence sequences[i] grows by ids[offsets[i]] .. ids[offsets[i + 1] - 1], at least one token. sequences:
   // ascending; offsets: [sequences.size() + 1]. logits: [sequences.size(), vocab_size], for the token after the last
-  // one of each. A call that throws changes nothing, except that linear attention drops the tokens of `sequences` if
-  // memory runs out.
+  // one of each; or [ids.size(), vocab_size], after each, with the same bits. A call that throws changes nothing,
+  // except that linear attention drops the tokens of `sequences` if memory runs out.
   void append(std::span<const int64_t> sequences, std::span<const int64_t> offsets, std::span<const int32_t> ids,
-              float* logits);
+              float* logits, Logits of = Logits::kLast);
   // Sequence `to` becomes a copy of `from`; keys and values of a common prefix are not copied.
   void copy(int64_t from, int64_t to);
   // Drops all but the first tokens. With linear attention `tokens` must be 0 or the present number.
@@ -58,8 +60,8 @@ class RF_ENGINE_API Decoder {
   // Makes room for so many tokens, up to the model's positions, and keeps the sequences; false: it cannot.
   bool grow(int64_t tokens);
   // Whether a token that a sequence keeps has the state that it has in a new one: the tokens up to it decide it, and
-  // not how they came or how long a sequence has been.
-  bool keeps_states() const;
+  // not how they came or how long a sequence has been, or will be with `tokens`.
+  bool keeps_states(int64_t tokens = 0) const;
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

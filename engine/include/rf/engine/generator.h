@@ -10,10 +10,12 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rf/engine/decoder.h"
 #include "rf/engine/model.h"
+#include "rf/engine/precision.h"
 
 namespace rf::engine {
 
@@ -41,6 +43,7 @@ struct GenerationOptions {
   double length_penalty = 1;    // a score is the sum of log-probabilities over tokens^length_penalty
   bool stop_when_full = false;  // as soon as `beams` sequences have ended (early_stopping of transformers)
   int64_t batch = 8;            // sequences computed together, at least all of one prompt
+  int64_t draft_tokens = 4;     // >= 1, of a generator with a draft: proposed at a step
   // Called with each new token immediately; for one prompt with one sequence, and not with kBeams.
   std::function<void(int32_t token)> on_token{};
   // Called with a prompt and the new tokens of a sequence, more than min_new_tokens; returns whether they end it, like
@@ -51,6 +54,17 @@ struct GenerationOptions {
   std::function<std::span<const uint64_t>(std::span<const int32_t> added)> allowed{};
 };
 
+// What the bits of keys and values depend on, besides the program and its instruction set.
+struct PromptOrigin {
+  std::string model_hash;
+  Precision precision{};  // kFloat32
+};
+// Of the configuration and the weights of a directory or a GGUF file. Throws Error for an unreadable file.
+RF_ENGINE_API std::string hash_of_model(const std::string& path);
+
+// Throws Error for options that no model of so many tokens takes.
+RF_ENGINE_API void check_options(const GenerationOptions& options, int64_t vocab_size);
+
 struct Generated {
   std::vector<int32_t> ids;    // the new tokens
   double log_probability = 0;  // sum of log-probabilities of the new tokens, before any option changes them
@@ -58,15 +72,31 @@ struct Generated {
   bool stopped = false;        // by a stop id or is_end, not by max_new_tokens
 };
 
+// Of a run with a draft: tokens that it proposed, and those that the model chose too.
+struct Drafted {
+  int64_t proposed = 0, accepted = 0;
+  Drafted& operator+=(const Drafted& other) {
+    proposed += other.proposed;
+    accepted += other.accepted;
+    return *this;
+  }
+};
+
 // Sampling draws sequence r of a prompt with std::mt19937_64, seeded by std::seed_seq{low 32 bits of the seed, high 32
 // bits, r}: one number for each token, whose upper 53 bits are a fraction u; the token is the first, by id, at which
 // the sum of probabilities exceeds u.
+//
+// A draft is a smaller model with the same tokens, which proposes the next ones of each text; the model computes those
+// of a step together, and keeps them up to the first that it does not choose itself (speculative decoding, Leviathan et
+// al. 2023, arXiv 2211.17192). Greedy search gives the same tokens and numbers as without a draft. Sampling draws from
+// the same distribution, but for a seed other tokens: the draft's numbers come from a generator that is seeded with the
+// word 1 after r, the model's take one number for each token, and one more in place of a proposal.
 //
 // Throws like Model, and for logits that are not finite. The model must outlive it; only one thread at a time may use
 // it.
 class RF_ENGINE_API Generator {
  public:
-  explicit Generator(const Model& model);
+  explicit Generator(const Model& model, const Model* draft = nullptr);
   ~Generator();
   Generator(Generator&&) noexcept;
   Generator& operator=(Generator&&) noexcept;
@@ -82,6 +112,13 @@ class RF_ENGINE_API Generator {
   // Tokens of the run's prompts that were not computed; and what that would be for a prompt in the next run.
   int64_t kept_tokens() const;
   int64_t kept_tokens(std::span<const int32_t> prompt) const;
+  Drafted drafted() const;  // of the run
+  // From now on, the first tokens of a run's first prompt are not computed if a file of write_prompt() has them. Throws
+  // Error for a file that is damaged, or of another model, precision, version or instruction set, and for a model whose
+  // keys and values change as a sequence grows (Decoder).
+  void read_prompt(const std::string& path, const PromptOrigin& origin);
+  // Writes the keys and values of the first tokens of a prompt, as many as the first sequence of the last run has.
+  void write_prompt(const std::string& path, const PromptOrigin& origin, std::span<const int32_t> prompt) const;
   // Probabilities of the token after a prompt that kSample draws from, [vocab_size].
   void next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out);
 

@@ -47,6 +47,8 @@ struct ModelOptions {
   std::function<void(const std::string&)> warn{};
   std::string task{};     // one of ModelInfo::tasks, whose adapter is added to the weights; "": none
   std::string adapter{};  // a folder with an adapter of PEFT, which is added; "": none
+  // Of Decoder and Generator; not with linear attention, whose sums are float64.
+  CachePrecision cache_precision = CachePrecision::kAuto;
 };
 
 // Sequence i is ids[offsets[i]] .. ids[offsets[i + 1] - 1].

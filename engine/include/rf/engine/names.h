@@ -17,6 +17,9 @@ using Names = std::array<std::pair<std::string_view, Value>, kCount>;
 inline constexpr Names<Precision, 3> kPrecisionNames = {
     {{"float32", Precision::kFloat32}, {"bfloat16", Precision::kBfloat16}, {"int8", Precision::kInt8}}};
 
+inline constexpr Names<CachePrecision, 3> kCachePrecisionNames = {
+    {{"auto", CachePrecision::kAuto}, {"bfloat16", CachePrecision::kBfloat16}, {"int8", CachePrecision::kInt8}}};
+
 inline constexpr Names<Pooling, 7> kPoolingNames = {{{"cls", Pooling::kCls},
                                                      {"last", Pooling::kLast},
                                                      {"max", Pooling::kMax},

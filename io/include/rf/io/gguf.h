@@ -18,6 +18,9 @@
 
 namespace rf::io {
 
+// Whether a file exists that begins as one, whatever its name.
+bool is_gguf_file(const std::string& path);
+
 struct GgufTensor {
   std::string name;
   std::vector<uint64_t> shape;  // the fastest dimension first

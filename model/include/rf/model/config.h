@@ -73,6 +73,7 @@ struct BlockSpec {
   bool parallel = false;        // with pre_norm: attention and feed-forward network both read the layer's input (GPT-J)
   bool gated = false;           // down(act(gate(x)) * up(x)) (Shazeer 2020, arXiv 2002.05202); else down(act(up(x)))
   bool query_key_norm = false;  // an RMS norm of each query and key before the rotation (Qwen3)
+  bool value_norm = false;      // an RMS norm without weight of each value (Gemma 4)
   bool whole_query_key_norm = false;  // a norm of all queries of a token together, and of all keys (JinaBERT for code)
   bool norm_plus_one = false;         // norms multiply by 1 + weight (Gemma)
   bool post_norm = false;             // with pre_norm: another norm of each part's result, before the sum (Gemma 2)
@@ -106,7 +107,12 @@ struct BlockSpec {
   enum class ExpertFiles { kEach, kStacked, kInterleaved, kBlocks, kRows } expert_files = ExpertFiles::kEach;
   // > 0: gates are g sigmoid(expert_slope g) of g at most expert_limit, times 1 + up within it on both sides (gpt-oss).
   double expert_limit = 0, expert_slope = 1.702;
-  bool sinks = false;  // each head's softmax has one more score, a weight, whose value is 0 (gpt-oss)
+  // With pre_norm, a third part of each layer: x + norm(down(act(gate(x)) * e)), where e is the RMS norm of the layer's
+  // own projection of the embeddings, divided by the root of their width, to so many columns (EmbeddingGemma 2). 0:
+  // none.
+  int64_t layer_input_width = 0;
+  bool layer_scale = false;  // the result of each layer is multiplied by a weight
+  bool sinks = false;        // each head's softmax has one more score, a weight, whose value is 0 (gpt-oss)
   bool has_attention_norm(int64_t layer) const { return input_norm && (layer > 0 || first_attention_norm); }
   bool has_experts(int64_t layer) const { return experts > 0 && layer % expert_interval == expert_offset; }
   bool operator==(const BlockSpec&) const = default;
@@ -117,6 +123,7 @@ BlockSpec block_of(Family family);
 struct LayerSpec {
   int64_t window = 0;  // attention reads tokens at a distance of at most `window`, in causal models < `window`; 0: all
   int rotation = 0;    // of ModelConfig::rotations; -1: none
+  int64_t head_dim = 0, key_heads = 0;  // of encoders alone; 0: those of the model
   bool operator==(const LayerSpec&) const = default;
 };
 
@@ -282,6 +289,7 @@ struct ModelConfig {
   BlockSpec block = {};
   double embedding_scale = 1;  // of word embeddings, before what is added to them
   bool embedding_norm = true, final_norm = false;
+  int64_t output_size = 0;        // of a projection of the last hidden states, which heads read; 0: none
   bool equal_projection = false;  // embeddings of hidden_size are projected as narrower ones are (ALBERT)
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
@@ -326,10 +334,22 @@ struct ModelConfig {
   int64_t key_heads() const { return num_key_value_heads > 0 ? num_key_value_heads : num_attention_heads; }
   int64_t query_width() const { return num_attention_heads * head_dim(); }
   int64_t key_width() const { return key_heads() * head_dim(); }
+  // Of one layer.
+  int64_t head_dim(int64_t layer) const { return own(&LayerSpec::head_dim, layer, head_dim()); }
+  int64_t key_heads(int64_t layer) const { return own(&LayerSpec::key_heads, layer, key_heads()); }
+  int64_t query_width(int64_t layer) const { return num_attention_heads * head_dim(layer); }
+  int64_t key_width(int64_t layer) const { return key_heads(layer) * head_dim(layer); }
+  int64_t output_width() const { return output_size > 0 ? output_size : hidden_size; }
   int64_t expert_columns() const { return block.expert_width > 0 ? block.expert_width : intermediate_size; }
   // Head named by `architectures`; kNone when the list is empty. Throws Error for another family's class.
   Head head() const;
   bool operator==(const ModelConfig&) const = default;
+
+ private:
+  int64_t own(int64_t LayerSpec::*size, int64_t layer, int64_t common) const {
+    const int64_t given = layers.empty() ? 0 : layers[static_cast<size_t>(layer)].*size;
+    return given > 0 ? given : common;
+  }
 };
 
 // "roformer", "bert", "roformer_v2" or "rf_encoder", and "marian" or "rf_translation", as written by to_json; the

@@ -116,6 +116,12 @@ inline constexpr const char* kRelativeBias = "encoder.relative_attention_bias.we
 inline constexpr const char* kRelativeRows = "encoder.rel_embeddings.weight";
 inline constexpr const char* kRelativeNorm = "encoder.LayerNorm";
 
+// The projections of the embeddings to each layer's own input, one below the other, and their norm (BlockSpec); the
+// projection of the last hidden states.
+inline constexpr const char* kLayerInputs = "encoder.layer_inputs";
+inline constexpr const char* kLayerInputNorm = "encoder.layer_input_norm";
+inline constexpr const char* kOutputProjection = "encoder.output_projection";
+
 // The name of a listed tensor in files of the model, and the listed name of a tensor in a file. They differ for
 // models of other libraries alone (model/src/families); both return other names as they are.
 std::string file_name(const ModelConfig& config, Head head, const std::string& name);

@@ -10,8 +10,9 @@
 #include <vector>
 
 namespace rf::engine {
-enum class Precision;  // rf/engine/precision.h
-}
+enum class CachePrecision;  // rf/engine/precision.h
+enum class Precision;
+}  // namespace rf::engine
 
 namespace rf::server {
 
@@ -21,8 +22,9 @@ struct ModelDirectory {
 };
 
 struct ServerOptions {
-  std::vector<ModelDirectory> models;  // the first is meant where a client names none
-  engine::Precision precision{};       // kFloat32
+  std::vector<ModelDirectory> models;        // the first is meant where a client names none
+  engine::Precision precision{};             // kFloat32
+  engine::CachePrecision cache_precision{};  // of models that generate; kAuto
   // Where to listen: at the socket that systemd passes, else a Unix socket if its path is given, else the address and
   // port; port 0 is any free one.
   std::string host = "127.0.0.1";

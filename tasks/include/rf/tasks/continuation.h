@@ -15,8 +15,10 @@
 #include "rf/text/tokenizer.h"
 
 namespace rf::engine {
-enum class Precision;      // rf/engine/precision.h
-struct GenerationOptions;  // rf/engine/generator.h
+enum class CachePrecision;  // rf/engine/precision.h
+enum class Precision;
+struct Drafted;  // rf/engine/generator.h
+struct GenerationOptions;
 }  // namespace rf::engine
 
 namespace rf::tasks {
@@ -24,7 +26,10 @@ namespace rf::tasks {
 class JsonSchema;  // rf/tasks/json_schema.h
 
 struct ContinuerOptions {
-  engine::Precision precision{};  // kFloat32
+  engine::Precision precision{};             // kFloat32
+  engine::CachePrecision cache_precision{};  // kAuto
+  std::string
+      draft{};  // directory or GGUF file of a smaller model with the same tokens, for engine::Generator; "": none
   text::LoadOptions load{};
   std::function<void(const std::string&)> note{};  // receives warnings; may be empty
 };
@@ -71,6 +76,7 @@ class ContinuationStream {
   // The same for one more token, whose part may be empty.
   std::optional<std::string> step();
   int64_t prompt_tokens() const;
+  int64_t new_tokens() const;          // so far
   int64_t kept_tokens() const;         // of the prompt, whose keys and values an earlier call left (engine::Generator)
   const Continuation& result() const;  // after the end
 
@@ -100,13 +106,15 @@ class ContinuationRun {
 // Thread-safe.
 class Continuer {
  public:
-  // Throws Error for a model that is not causal, or with a different vocabulary.
+  // Throws Error for a model that is not causal, or with a different vocabulary, and for a draft with other tokens.
   explicit Continuer(const std::string& model_dir, const ContinuerOptions& options = {});
 
   const text::Tokenizer& tokenizer() const;
   int64_t max_length() const;  // tokens of a prompt with its continuation
   int64_t room_after(
       const std::string& prompt) const;  // tokens that this leaves after a prompt of chat(); below 1: none
+
+  engine::Drafted drafted() const;  // by all calls that are finished
 
   // The end tokens in the tokenizer's format: [SEP] in "[CLS] text [SEP]".
   Stops default_stops() const;
@@ -117,11 +125,16 @@ class Continuer {
 
   // The prompt of a conversation, by the model's chat template (rf/text/chat_template.h): messages of role and content,
   // and the beginning of the answer. A content that is a list of parts with texts is these texts, and arguments of
-  // calls of tools that are JSON text are their object. variables: others that the template reads, such as tools.
+  // calls of tools that are JSON text are their object. variables: others that the template reads, such as tools,
+  // but not those that the conversation and the tokenizer give.
   // Throws ArgumentError for other messages and for a model without a template, and the errors of ChatTemplate.
   std::string chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables) const;
   // How the answer to a prompt of chat() is written.
   AnswerFormat answer_format(const std::string& prompt, bool has_tools) const;
+
+  // The keys and values of prompts in a file, as engine::Generator reads and writes them. Throw its errors.
+  void read_prompt_cache(const std::string& path) const;
+  void write_prompt_cache(const std::string& path, const std::string& prompt, PromptForm form) const;
 
   // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, unless `empty` allows it, and as
   // engine::Generator does.

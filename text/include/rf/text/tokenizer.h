@@ -318,13 +318,15 @@ class Tokenizer {
 Tokenizer byte_tokenizer();
 
 // The files that a tokenizer may have.
-inline constexpr std::string_view kTokenizerFiles[] = {"tokenizer.json",    "tokenizer_config.json",
-                                                       "vocab.txt",         "special_tokens_map.json",
-                                                       "added_tokens.json", "vocab.json",
-                                                       "merges.txt",        kDictionaryFile,
-                                                       kUserDictionaryFile, "tokenizer.model",
-                                                       "spiece.model",      "sentencepiece.bpe.model",
-                                                       "spm.model"};
+inline constexpr std::string_view kTokenizerFiles[] = {"tokenizer.json",      "tokenizer_config.json",
+                                                       "vocab.txt",           "special_tokens_map.json",
+                                                       "added_tokens.json",   "vocab.json",
+                                                       "merges.txt",          kDictionaryFile,
+                                                       kUserDictionaryFile,   "tokenizer.model",
+                                                       "spiece.model",        "sentencepiece.bpe.model",
+                                                       "spm.model",           "tekken.json",
+                                                       "qwen.tiktoken",       "cl100k_base.tiktoken",
+                                                       "o200k_base.tiktoken", "r50k_base.tiktoken"};
 
 // The vocabulary of the tokenizer in a model directory, for callers that already have tokens; does not require a
 // dictionary.

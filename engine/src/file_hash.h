@@ -1,0 +1,29 @@
+// A hash over files and texts, in the order in which they are added.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rf::engine {
+
+class FileHash {
+ public:
+  FileHash();
+  ~FileHash();
+  void add_text(std::string_view text);
+  // The file's name and its bytes, which are read in blocks: a mapping of the weights would count as memory in use.
+  // Throws Error.
+  void add_file(const std::string& path);
+  std::string hex() const;  // 128 bits
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The configuration and the weights of a model directory, in order; none of another path.
+std::vector<std::string> model_files(const std::string& path);
+
+}  // namespace rf::engine

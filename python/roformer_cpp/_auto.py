@@ -1,0 +1,151 @@
+"""``rf_encoder`` in transformers: its Auto classes know the modules of `Model`, with the same names of parameters."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel, initialization
+from transformers.utils import ModelOutput
+
+from .model import HEADS, Model, _Script, bake
+
+
+class RfEncoderConfig(PreTrainedConfig):
+    model_type = "rf_encoder"
+
+
+@dataclass
+class RfEncoderOutput(ModelOutput):
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    start_logits: Tensor | None = None
+    end_logits: Tensor | None = None
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class _Modules(Model):
+    """A place between `PreTrainedModel` and `Model`, whose modules come when the first is ready."""
+
+    __init__ = nn.Module.__init__
+
+
+class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
+    config_class = RfEncoderConfig
+    config = None
+    supports_gradient_checkpointing = True
+    gradient_checkpointing_enable = Model.gradient_checkpointing_enable
+    gradient_checkpointing_disable = Model.gradient_checkpointing_disable
+
+    def __init__(self, config: RfEncoderConfig):
+        super().__init__(config)
+        on_meta = torch.get_default_device().type == "meta"
+        script = self._built(None if on_meta else int(torch.randint(2**31, (), device="cpu")))
+        self._fresh = None if on_meta else _tensors_of(script)
+        Model.__init__(self, script)
+        self.base_model_prefix = "bert" if getattr(config, "family", "") == "bert" else "roformer"
+        self.train()
+        self.post_init()
+
+    def _built(self, seed: int | None) -> torch.ScriptObject:
+        return _Script.build(self.config.to_json_string(), type(self).__name__, seed)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Where a file has no values: those of a new model."""
+        own = [(leaf, name) for (place, leaf), name in zip(self._places, self._names, strict=True) if place is module]
+        if own and self._fresh is None:
+            self._fresh = _tensors_of(self._built(int(torch.randint(2**31, (), device="cpu"))))
+        for leaf, name in own:
+            initialization.copy_(getattr(module, leaf), self._fresh[name])
+
+    def initialize_weights(self) -> None:
+        super().initialize_weights()
+        self._fresh = None
+
+    @classmethod
+    def can_generate(cls) -> bool:
+        return issubclass(cls, GenerationMixin)
+
+    @property
+    def is_gradient_checkpointing(self) -> bool:
+        return self._body.encoder.checkpoints is not None
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self._body.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        raise ValueError(f"[model] vocab_size must stay {self.config.vocab_size}, got other word embeddings")
+
+    def get_output_embeddings(self) -> None:
+        return None
+
+    def save_pretrained(self, save_directory: str | Path, **options: object) -> None:
+        """As in transformers; with position_terms.safetensors where the engine needs it."""
+        super().save_pretrained(save_directory, **options)
+        if options.get("is_main_process", True) and (Path(save_directory) / "model.safetensors").exists():
+            bake(save_directory)
+
+    def prepare_inputs_for_generation(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: object
+    ) -> dict[str, Tensor | None]:
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> RfEncoderOutput | tuple:
+        """Arguments as of transformers' BERT; without caches."""
+        rows, choices = {"attention_mask": attention_mask, "token_type_ids": token_type_ids}, 1
+        if self._layout["kind"] == "ForMultipleChoice":
+            choices = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+            input_ids, inputs_embeds, position_ids, *of_rows = (
+                x if x is None else x.flatten(0, 1) for x in (input_ids, inputs_embeds, position_ids, *rows.values())
+            )
+            rows = dict(zip(rows, of_rows, strict=True))
+        config = self.config
+        states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        attends = config.output_attentions if output_attentions is None else output_attentions
+        rows |= {"positions": position_ids, "inputs_embeds": inputs_embeds, "encoder_hidden": encoder_hidden_states}
+        rows |= {"encoder_mask": encoder_attention_mask, "num_choices": choices, "labels": labels}
+        ends = {"start_positions": start_positions, "end_positions": end_positions}
+        shown = {"output_hidden_states": bool(states), "output_attentions": bool(attends)}
+        out = Model.forward(self, input_ids, **rows, **ends, **shown)
+        hidden, pooled = out.pop("hidden"), out.pop("pooled", None)
+        if self._layout["kind"] == "Model":
+            out |= {"last_hidden_state": hidden, "pooler_output": pooled}
+        found = RfEncoderOutput(**out)
+        return found.to_tuple() if (config.return_dict if return_dict is None else return_dict) is False else found
+
+
+def _tensors_of(script: torch.ScriptObject) -> dict[str, Tensor]:
+    return {name: x.detach() for name, x in {**script.named_parameters(), **script.named_buffers()}.items()}
+
+
+_SUFFIXES = [head.removeprefix("RoFormer") for head in HEADS]
+for _suffix in _SUFFIXES:
+    _bases = (RfEncoderPreTrainedModel, *([GenerationMixin] if _suffix == "ForCausalLM" else []))
+    globals()["RfEncoder" + _suffix] = type("RfEncoder" + _suffix, _bases, {"__module__": __name__})
+
+
+def register() -> None:
+    transformers.AutoConfig.register("rf_encoder", RfEncoderConfig, exist_ok=True)
+    transformers.AutoTokenizer.register(RfEncoderConfig, transformers.BertTokenizer, exist_ok=True)
+    for suffix in _SUFFIXES:
+        auto = getattr(transformers, "AutoModel" + suffix.removeprefix("Model"))
+        auto.register(RfEncoderConfig, globals()["RfEncoder" + suffix], exist_ok=True)

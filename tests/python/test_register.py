@@ -1,0 +1,145 @@
+"""Our models in the Auto classes of transformers, whose directories `load_model` opens, and the other way round."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import transformers
+
+import roformer_cpp
+from encoding_case import TINY_IDS as IDS
+from encoding_case import TINY_MODEL
+from tolerances import T4_MAX
+
+roformer_cpp.register()
+roformer_cpp.register()
+HEADS = ("Model", "ForMaskedLM", "ForCausalLM", "ForSequenceClassification", "ForMultipleChoice",
+         "ForTokenClassification", "ForQuestionAnswering", "ForNextSentencePrediction")  # fmt: skip
+
+
+def built(head, encoding="kerple-log", **changes):
+    family = {"family": "bert"} if head.startswith("ForNext") else {}
+    config = {**TINY_MODEL, "model_type": "rf_encoder", "position_encoding": encoding, **family, **changes}
+    config |= {"is_decoder": head == "ForCausalLM"}
+    model = roformer_cpp.build_model(config, "RfEncoder" + head)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    return model
+
+
+def results(model, **inputs):
+    """Of both kinds of models, by one name."""
+    out = dict(model(IDS, **inputs))
+    out = {{"last_hidden_state": "hidden", "pooler_output": "pooled"}.get(name, name): x for name, x in out.items()}
+    return {name: x for name, x in out.items() if name in ("hidden", "pooled") or "logits" in name}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_models_open_in_each_other(head, tmp_path):
+    ours = built(head)
+    ours.save(tmp_path / "ours")
+    auto = getattr(transformers, "AutoModel" + head.removeprefix("Model"))
+    theirs, report = auto.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(report.values()) and isinstance(theirs, transformers.PreTrainedModel) and not theirs.training
+    assert type(theirs).__name__ == "RfEncoder" + head
+    call = {"num_choices": 2} if head == "ForMultipleChoice" else {}
+    expected = results(ours, **call)
+    if call:
+        assert torch.equal(theirs(IDS[None]).logits, expected["logits"])
+    else:
+        found = results(theirs)
+        assert found and all(torch.equal(x, expected[name]) for name, x in found.items())
+    for other in (copy.deepcopy(theirs), pickle.loads(pickle.dumps(theirs))):
+        assert torch.equal(other.encode(IDS), ours.encode(IDS))
+    with torch.no_grad():
+        theirs.get_input_embeddings().weight.mul_(1.5)
+    theirs.save_pretrained(tmp_path / "theirs")
+    files = {file.name for file in (tmp_path / "theirs").iterdir()}
+    assert files - {"generation_config.json"} == {file.name for file in (tmp_path / "ours").iterdir()}
+    again = roformer_cpp.load_model(tmp_path / "theirs")
+    assert type(again) is type(ours) and again.head == ours.head
+    assert torch.equal(again.encode(IDS), theirs.encode(IDS))
+    assert not torch.equal(again.encode(IDS), ours.encode(IDS))
+
+
+@pytest.mark.parametrize("info", roformer_cpp.encodings(), ids=lambda info: info["name"])
+def test_every_encoding(info, tmp_path):
+    keys = {"axial": {"grid_width": 4}, "axial-nd": {"grid_shape": [6, 6]}, "rope-mixed": {"grid_width": 4},
+            "mrope": {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1]}}}  # fmt: skip
+    head = "ForCausalLM" if info["needs_causal"] else "Model"
+    ours = built(head, {"type": info["name"], **keys.get(info["name"], {})})
+    ours.save(tmp_path)
+    if roformer_cpp.load_model(tmp_path).config["model_type"] != "rf_encoder":
+        return
+    theirs = getattr(transformers, "AutoModel" + head.removeprefix("Model")).from_pretrained(tmp_path)
+    assert torch.equal(theirs.encode(IDS), ours.encode(IDS))
+    theirs.save_pretrained(tmp_path / "again")
+    assert torch.equal(roformer_cpp.load_model(tmp_path / "again").encode(IDS), ours.encode(IDS))
+
+
+def test_another_head_and_new_models(tmp_path):
+    ours = built("ForMaskedLM", "t5")
+    ours.save(tmp_path)
+    bare = transformers.AutoModel.from_pretrained(tmp_path)
+    assert torch.equal(bare(IDS).last_hidden_state, ours(IDS)["hidden"])
+    bare.save_pretrained(tmp_path / "bare")
+    heads = {}
+    for folder in (tmp_path, tmp_path / "bare"):
+        torch.manual_seed(0)
+        model = transformers.AutoModelForTokenClassification.from_pretrained(folder, num_labels=5)
+        assert torch.equal(model.encode(IDS), ours.encode(IDS)) and model(IDS).logits.shape == (2, 9, 5)
+        heads[folder] = model.classifier.weight
+        assert 0.01 < model.classifier.weight.std() < 0.03 and not model.classifier.bias.any()
+    assert torch.equal(*heads.values())
+    new, other = (transformers.AutoModel.from_config(bare.config).position_encoding for _ in range(2))
+    assert new.training and 0.01 < new.relative_attention_bias.std() < 0.03
+    assert not torch.equal(new.relative_attention_bias, other.relative_attention_bias)
+    half = transformers.AutoModel.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert half.dtype == torch.bfloat16
+    for call in (lambda: bare.resize_token_embeddings(50), lambda: bare.set_input_embeddings(torch.nn.Embedding(3, 4))):
+        with pytest.raises(ValueError, match=r"\[model\] vocab_size must stay 37, got other word embeddings"):
+            call()
+
+
+def test_pipelines_and_generation(tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(chr(97 + i) for i in range(26))]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    tokenizer = roformer_cpp.Tokenizer(tmp_path)
+    ours = built("ForMaskedLM")
+    ours.save(tmp_path)
+    ids = tokenizer(["a b [MASK] d"], return_tensors="pt")
+    assert (
+        transformers.AutoTokenizer.from_pretrained(tmp_path)("a b [MASK] d")["input_ids"]
+        == ids["input_ids"][0].tolist()
+    )
+    found = transformers.pipeline("fill-mask", str(tmp_path))("a b [MASK] d", top_k=3)
+    expected = ours(**ids)["logits"][0, 3].softmax(-1).topk(3)
+    assert [each["token"] for each in found] == expected.indices.tolist()
+    vector = transformers.pipeline("feature-extraction", str(tmp_path))("a b", return_tensors=True)
+    theirs = transformers.AutoModel.from_pretrained(tmp_path)(**tokenizer(["a b"], return_tensors="pt"))
+    assert torch.equal(vector, theirs.last_hidden_state)
+    built("ForCausalLM", is_decoder=True).save(tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    written = model.generate(IDS[:, :4], max_new_tokens=6, do_sample=False, eos_token_id=None)
+    for _ in range(6):
+        ids = IDS[:, :4] if _ == 0 else torch.cat([ids, model(ids).logits[:, -1:].argmax(-1)], 1)
+    assert torch.equal(written[:, :9], ids)
+
+
+def test_losses_and_checkpoints_are_those_of_the_model(tmp_path):
+    ours = built("ForTokenClassification")
+    ours.save(tmp_path)
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path).train()
+    theirs.gradient_checkpointing_enable()
+    assert theirs.is_gradient_checkpointing and isinstance(theirs(IDS, return_dict=False), tuple)
+    torch.manual_seed(0)
+    loss = theirs(IDS, labels=IDS % 2, output_hidden_states=True)
+    torch.manual_seed(0)
+    expected = ours.train()(IDS, labels=IDS % 2)["loss"]
+    assert torch.equal(loss.loss, expected) and len(loss.hidden_states) == 3
+    loss.loss.backward()
+    expected.backward()
+    for x, y in zip(theirs.parameters(), ours.parameters(), strict=True):
+        assert (x.grad - y.grad).abs().max() <= T4_MAX * y.grad.abs().max()

@@ -1,0 +1,307 @@
+// Byte pairs with ranks in place of merges (spec R-TOK-13): a pair has the rank of the token that it makes.
+//
+//   tiktoken      a line for each token: base64, a space and the rank, which is the id. The expression and the special
+//                 tokens are of the program that reads the file: kRankFiles has those of published files
+//   tekken.json   Mistral's: config (pattern, default_vocab_size, default_num_special_tokens), vocab (rank, token_bytes
+//                 in base64), special_tokens (rank, token_str, is_control). The ids of the special tokens come first
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_map>
+
+#include "files/tokenizer_files.h"
+#include "models/byte_alphabet.h"
+#include "models/byte_pair_model.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
+#include "splitters/expression.h"
+#include "splitters/published_expressions.h"
+
+namespace rf::text {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kRanksWhere = "tokenizer";
+constexpr size_t kMostTokenBytes = 1024;
+
+// The special tokens follow the ranks; "" is an id without a token.
+struct RankFile {
+  std::string_view name, expression;
+  bool nfc;
+  std::vector<std::string> specials;
+  std::string_view bos, eos;
+};
+
+std::vector<std::string> numbered(std::vector<std::string> names, std::string_view prefix, int first, int last) {
+  for (int i = first; i <= last; ++i) names.push_back(fmt::format("<|{}{}|>", prefix, i));
+  return names;
+}
+
+// Llama 3.1's; Llama 3 calls some of them reserved.
+std::vector<std::string> llama3_specials() {
+  constexpr std::string_view kReserved = "reserved_special_token_";
+  auto names = numbered({"<|begin_of_text|>", "<|end_of_text|>"}, kReserved, 0, 1);
+  names.emplace_back("<|finetune_right_pad_id|>");
+  names = numbered(std::move(names), kReserved, 2, 2);
+  for (const char* name : {"start_header_id", "end_header_id", "eom_id", "eot_id", "python_tag"})
+    names.push_back(fmt::format("<|{}|>", name));
+  return numbered(std::move(names), kReserved, 3, 247);
+}
+
+std::vector<std::string> cl100k_specials() {
+  std::vector<std::string> names = {"", "<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"};
+  names.resize(20);
+  names.emplace_back("<|endofprompt|>");
+  return names;
+}
+
+const RankFile* find_rank_file(std::string_view name) {
+  constexpr std::string_view kEnd = "<|endoftext|>";
+  std::vector<std::string> o200k = {"", std::string(kEnd)};
+  o200k.resize(20);
+  o200k.emplace_back("<|endofprompt|>");
+  static const std::vector<RankFile> kFiles = {
+      {kLlamaRanks, kLlama3Expression, false, llama3_specials(), "<|begin_of_text|>", "<|end_of_text|>"},
+      {"qwen.tiktoken", kQwen2Expression, true,
+       numbered({std::string(kEnd), "<|im_start|>", "<|im_end|>"}, "extra_", 0, 204), "", kEnd},
+      {"cl100k_base.tiktoken", kCl100kExpression, false, cl100k_specials(), "", kEnd},
+      {"o200k_base.tiktoken", kO200kExpression, false, o200k, "", kEnd},
+      {"r50k_base.tiktoken", kGpt2Expression, false, {std::string(kEnd)}, "", kEnd}};
+  const auto found = std::ranges::find(kFiles, name, &RankFile::name);
+  return found == kFiles.end() ? nullptr : &*found;
+}
+
+// nullopt: it is none.
+std::optional<std::string> from_base64(std::string_view text) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  if (text.size() % 4 != 0) return std::nullopt;
+  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
+  std::string bytes;
+  uint32_t held = 0;
+  int bits = 0;
+  for (const char c : text) {
+    const size_t digit = kDigits.find(c);
+    if (digit == std::string_view::npos) return std::nullopt;
+    held = held << 6 | static_cast<uint32_t>(digit);
+    bits += 6;
+    if (bits < 8) continue;
+    bits -= 8;
+    bytes.push_back(static_cast<char>(held >> bits & 0xFF));
+  }
+  return bytes;
+}
+
+// The tokens by rank, and what follows from them.
+class Ranks {
+ public:
+  Ranks(const std::string& path, size_t count) : path_(path), tokens_(count) {
+    if (count == 0) fail(kRanksWhere, "{}: a file of ranks must have tokens, got none", path);
+  }
+
+  // place: of the token in the file, for messages.
+  void add(std::string_view base64, int64_t rank, const std::string& place) {
+    std::optional<std::string> bytes = from_base64(base64);
+    if (!bytes || bytes->empty() || bytes->size() > kMostTokenBytes) {
+      fail(kRanksWhere, "{}: a token must be base64 of 1 to {} bytes, got {} in {}", path_, kMostTokenBytes,
+           io::printable(base64), place);
+    }
+    if (rank < 0 || rank >= std::ssize(tokens_) || !tokens_[static_cast<size_t>(rank)].empty()) {
+      fail(kRanksWhere, "{}: the ranks of {} tokens must be 0 to {}, each once, got {} in {}", path_, tokens_.size(),
+           tokens_.size() - 1, rank, place);
+    }
+    if (!ranks_.emplace(*bytes, rank).second)
+      fail(kRanksWhere, "{}: tokens must be unique, got {} again in {}", path_, io::printable(*bytes), place);
+    tokens_[static_cast<size_t>(rank)] = std::move(*bytes);
+  }
+
+  // before: special tokens, whose ids come first.
+  TokenizerJson finish(std::vector<std::string> before, std::string expression, bool nfc) const {
+    for (int byte = 0; byte < 256; ++byte) {
+      if (!ranks_.contains(std::string(1, static_cast<char>(byte))))
+        fail(kRanksWhere, "{}: each of the 256 bytes must have a rank, got none for {}", path_, byte);
+    }
+    try {
+      static_cast<void>(Expression(expression));
+    } catch (const Error& error) {
+      fail(kRanksWhere, "{}: pattern must be an expression that this program computes: {}", path_, error.what());
+    }
+    TokenizerJson out;
+    out.tokens = std::move(before);
+    for (const std::string& token : tokens_) {
+      out.tokens.push_back(letters_of(token));
+      add_merges(token, out.merges);
+    }
+    out.options.pipeline = Pipeline::kByteLevelBpe;
+    out.options.decoding.join = DecodingOptions::Join::kBytes;
+    out.options.byte_level = {.nfc = nfc, .splits = {}, .use_regex = false, .ignore_merges = true};
+    out.options.byte_level.splits.push_back({SplitStep::Kind::kExpression, std::move(expression)});
+    return out;
+  }
+
+ private:
+  // All pairs that make the token, in the order of transformers' TikTokenConverter.
+  void add_merges(const std::string& token, std::vector<Merge>& merges) const {
+    std::vector<std::pair<int64_t, size_t>> found;  // the rank of the left part, and its bytes
+    for (size_t at = 1; at < token.size(); ++at) {
+      const auto left = ranks_.find(token.substr(0, at));
+      if (left != ranks_.end() && ranks_.contains(token.substr(at))) found.emplace_back(left->second, at);
+    }
+    std::ranges::sort(found);
+    for (const auto& [rank, at] : found)
+      merges.emplace_back(letters_of(token.substr(0, at)), letters_of(token.substr(at)));
+  }
+
+  const std::string& path_;
+  std::vector<std::string> tokens_;
+  std::unordered_map<std::string, int64_t> ranks_;
+};
+
+// Adds a special token that the model has.
+void add_special(TokenizerJson& out, size_t id, bool special) {
+  out.added.push_back({.content = out.tokens[id], .id = static_cast<int32_t>(id), .special = special});
+}
+
+// A key of tekken.json; throws Error for another type.
+template <typename T>
+T tekken_value(const json& object, const char* key, const std::string& path, const std::string& place) {
+  constexpr bool kIsText = std::is_same_v<T, std::string>;
+  const bool has = object.is_object() && object.contains(key);
+  if (!has || !(kIsText ? object[key].is_string() : object[key].is_number_integer())) {
+    fail(kRanksWhere, "{}: {} must have {}, {}, got {}", path, place, key, kIsText ? "a text" : "an integer",
+         has ? io::escaped(object[key].dump(-1, ' ', true, json::error_handler_t::replace), 80) : "none");
+  }
+  return object[key].get<T>();
+}
+
+// Files before version 11 may leave them to the program.
+json default_tekken_specials() {
+  json specials = json::array();
+  for (const char* name : {"<unk>",
+                           "<s>",
+                           "</s>",
+                           "[INST]",
+                           "[/INST]",
+                           "[AVAILABLE_TOOLS]",
+                           "[/AVAILABLE_TOOLS]",
+                           "[TOOL_RESULTS]",
+                           "[/TOOL_RESULTS]",
+                           "[TOOL_CALLS]",
+                           "[IMG]",
+                           "<pad>",
+                           "[IMG_BREAK]",
+                           "[IMG_END]",
+                           "[PREFIX]",
+                           "[MIDDLE]",
+                           "[SUFFIX]",
+                           "[SYSTEM_PROMPT]",
+                           "[/SYSTEM_PROMPT]",
+                           "[TOOL_CONTENT]"}) {
+    specials.push_back({{"rank", specials.size()}, {"token_str", name}, {"is_control", true}});
+  }
+  return specials;
+}
+
+}  // namespace
+
+const char* rank_file(const std::filesystem::path& dir) {
+  for (const std::string_view name : kTokenizerFiles) {
+    const std::string path = (dir / name).string();
+    if ((name != kTekkenFile && find_rank_file(name) == nullptr) || !io::has_file(path)) continue;
+    if (name != kLlamaRanks) return name.data();
+    const std::string bytes = io::read_file(path);  // or SentencePiece's
+    const size_t end = bytes.find(' ');
+    if (end != std::string::npos && from_base64(std::string_view(bytes).substr(0, end))) return name.data();
+  }
+  return nullptr;
+}
+
+TokenizerJson read_ranks(const std::string& path, RankSpecials specials) {
+  const std::string name = std::filesystem::path(path).filename().string(), bytes = io::read_file(path);
+  std::vector<std::pair<std::string_view, size_t>> lines;  // and their numbers, without empty ones
+  size_t number = 0;
+  for (std::string_view rest = bytes; !rest.empty(); ++number) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty()) lines.emplace_back(line, number + 1);
+  }
+  Ranks ranks(path, lines.size());
+  for (const auto& [line, place] : lines) {
+    const size_t space = line.find(' ');
+    int64_t rank = -1;
+    const char* const end = line.data() + line.size();
+    const bool has_rank = space != std::string_view::npos && space + 1 < line.size();
+    const auto read = has_rank ? std::from_chars(line.data() + space + 1, end, rank) : std::from_chars_result{};
+    if (!has_rank || read.ptr != end || read.ec != std::errc()) {
+      fail(kRanksWhere, "{}: a line must be a token in base64, a space and its rank, got {} in line {}", path,
+           io::printable(line), place);
+    }
+    ranks.add(line.substr(0, space), rank, fmt::format("line {}", place));
+  }
+  const RankFile& known = *find_rank_file(name);
+  TokenizerJson out = ranks.finish({}, std::string(known.expression), known.nfc);
+  if (specials == RankSpecials::kOfConfig) return out;
+  for (const std::string& special : known.specials) {
+    const size_t id = out.tokens.size();
+    out.tokens.push_back(special.empty() ? fmt::format("<|unused_{}|>", id) : special);
+    if (!special.empty()) add_special(out, id, true);
+  }
+  out.special.bos = known.bos;
+  out.special.eos = known.eos;
+  return out;
+}
+
+TokenizerJson read_tekken(const std::string& path) {
+  const json file = io::read_json(path);
+  const json none, &config = file.is_object() && file.contains("config") ? file["config"] : none;
+  const auto size = tekken_value<int64_t>(config, "default_vocab_size", path, "config");
+  const auto special_count = tekken_value<int64_t>(config, "default_num_special_tokens", path, "config");
+  const json vocab = file.value("vocab", json());
+  const bool has_specials = file.contains("special_tokens") && !file["special_tokens"].is_null();
+  const json specials = has_specials ? file["special_tokens"] : default_tekken_specials();
+  for (const auto& [name, list] : {std::pair("vocab", &vocab), std::pair("special_tokens", &specials)}) {
+    if (!list->is_array()) fail(kRanksWhere, "{}: {} must be a list, got another value", path, name);
+  }
+  if (special_count < std::ssize(specials) || size <= special_count || size - special_count > std::ssize(vocab)) {
+    fail(kRanksWhere,
+         "{}: default_vocab_size must be at most the {} tokens and default_num_special_tokens, which is at "
+         "least the {} special tokens, got {} and {}",
+         path, vocab.size(), specials.size(), size, special_count);
+  }
+  std::vector<std::string> names(static_cast<size_t>(special_count));
+  std::vector<bool> controls(names.size(), true);
+  for (size_t i = 0; i < specials.size(); ++i) {
+    const std::string place = fmt::format("special_tokens[{}]", i);
+    const auto rank = tekken_value<int64_t>(specials[i], "rank", path, place);
+    std::string name = tekken_value<std::string>(specials[i], "token_str", path, place);
+    if (rank < 0 || rank >= std::ssize(specials) || !names[static_cast<size_t>(rank)].empty() || name.empty())
+      fail(kRanksWhere, "{}: special_tokens must have a name and the ranks 0 to {}, each once, got {} and {}", path,
+           specials.size() - 1, io::printable(name), rank);
+    controls[static_cast<size_t>(rank)] = specials[i].value("is_control", json(true)) != false;
+    names[static_cast<size_t>(rank)] = std::move(name);
+  }
+  for (size_t i = specials.size(); i < names.size(); ++i) names[i] = fmt::format("<SPECIAL_{}>", i);
+  Ranks ranks(path, static_cast<size_t>(size - special_count));
+  for (size_t i = 0; i < static_cast<size_t>(size - special_count); ++i) {
+    const std::string place = fmt::format("vocab[{}]", i);
+    ranks.add(tekken_value<std::string>(vocab[i], "token_bytes", path, place),
+              tekken_value<int64_t>(vocab[i], "rank", path, place), place);
+  }
+  TokenizerJson out =
+      ranks.finish(std::move(names), tekken_value<std::string>(config, "pattern", path, "config"), false);
+  for (size_t i = 0; i < controls.size(); ++i) add_special(out, i, controls[i]);
+  const auto known = [&](const char* name) {
+    return std::ranges::find(out.added, name, &AddedToken::content) == out.added.end() ? "" : name;
+  };
+  out.special.bos = known("<s>");
+  out.special.eos = known("</s>");
+  out.special.unk = known("<unk>");
+  out.special.pad = known("<pad>");
+  return out;
+}
+
+}  // namespace rf::text
