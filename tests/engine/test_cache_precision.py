@@ -114,7 +114,7 @@ def test_long_prompts(tmp_path):
         assert result.ids[0] == logits.argmax()
         assert result == engine.generate([prompt], max_new_tokens=3)[0][0]
         first = engine.generate([prompt], max_new_tokens=1)[0][0]
-        assert first.log_probability == pytest.approx(logits.max() - np.logaddexp.reduce(logits), rel=tol.T1_RTOL)
+        assert first.log_probability == pytest.approx(logits.max() - np.logaddexp.reduce(logits), rel=tol.T2_RTOL)
 
 
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
