@@ -1,10 +1,6 @@
 #!/usr/bin/env python3
 """Checks and times the package on one GPU, in at most eight minutes on an H100 with 16 cores.
 
-    bench/gpu_check.py [--only PART ...] [--json FILE]     the file is written after each part
-    bench/gpu_check.py --dry-run [--only PART ...]         tiny shapes on the CPU, in Triton's interpreter
-    bench/gpu_check.py --update-docs [--json FILE]         runs nothing: writes the GPU's page of docs/benchmarks
-
 It needs the package, built for the PyTorch at hand (docs/python.md has the commands), and nothing from outside. Peers
 that are not installed are left out. Parts of an earlier file that --only does not name are kept.
 
@@ -457,8 +453,8 @@ def machine() -> dict:
 def main() -> None:
     parser = harness.options(__doc__)
     parser.add_argument("--only", nargs="+", choices=["compile", *PARTS], help="run these parts; default: all")
-    parser.add_argument("--dry-run", action="store_true", help="tiny shapes on the CPU")
-    parser.add_argument("--update-docs", action="store_true", help="write the page from the file")
+    parser.add_argument("--dry-run", action="store_true", help="tiny shapes on the CPU, in Triton's interpreter")
+    parser.add_argument("--update-docs", action="store_true", help="run nothing: write the page from the file")
     parser.set_defaults(json=Path("gpu_check.json"))
     given = parser.parse_args()
     document = {"parts": {}}

@@ -32,21 +32,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from . import tiles as tile
 from .launch import checked_results, on_device
-from .tiles import (
-    RotationRows,
-    Rows,
-    blocks_of,
-    load_halves_rotation,
-    load_pairs_rotation,
-    load_rows,
-    padded,
-    pair_partners,
-    rotation_rows_of,
-    rows_of,
-    store_rows,
-    swap_pairs,
-)
 
 # Tokens of a tile of 16-bit data, tiles of a chunk, and columns of features and of values in a tile. _feature_gradients
 # halves the tiles, because it keeps more tiles in registers.
@@ -62,13 +49,13 @@ _LOWEST_EXPONENT = tl.constexpr(-1e30)
 class _Side(NamedTuple):
     """Queries or keys, and the rows that are multiplied with them: v of keys, y of queries."""
 
-    features: Rows
+    features: tile.Rows
     tokens: int
     heads: int
     group: tl.constexpr  # heads of a key head
-    rotation: RotationRows
+    rotation: tile.RotationRows
     cu_seqlens: Tensor | None
-    value_rows: Rows | None = None
+    value_rows: tile.Rows | None = None
     scale: Tensor | None = None  # [B, H, T] of the values: 1 / d of queries
     weight: Tensor | None = None  # [B, H, T] of the features in the sums of denominators: c of queries
     mask: Tensor | None = None  # uint8 [B, T] with any strides
@@ -225,7 +212,7 @@ def _times_slope(gradient, x, feature_map: tl.constexpr):
 
 @triton.jit
 def _load_mapped(side, spec, entry, head, tokens, valid, columns):
-    given = load_rows(side.features, entry, head, tokens, valid, columns, spec.features).to(spec.real)
+    given = tile.load_rows(side.features, entry, head, tokens, valid, columns, spec.features).to(spec.real)
     exists = valid[:, None] & (columns < spec.features)[None, :]
     return tl.where(exists, _mapped(given, spec.feature_map), 0.0)
 
@@ -233,9 +220,9 @@ def _load_mapped(side, spec, entry, head, tokens, valid, columns):
 @triton.jit
 def _load_rotation(side, spec, entry, tokens, valid, first_column, columns):
     if spec.pairs:
-        return load_pairs_rotation(side.rotation, entry, tokens, valid, first_column, spec.block_features)
+        return tile.load_pairs_rotation(side.rotation, entry, tokens, valid, first_column, spec.block_features)
     else:
-        return load_halves_rotation(side.rotation, entry, tokens, valid, columns)
+        return tile.load_halves_rotation(side.rotation, entry, tokens, valid, columns)
 
 
 @triton.jit
@@ -247,9 +234,9 @@ def _load_features(side, spec, entry, head, tokens, valid, first_column, columns
     else:
         cos, sin = _load_rotation(side, spec, entry, tokens, valid, first_column, columns)
         if spec.pairs:
-            partner = swap_pairs(plain)
+            partner = tile.swap_pairs(plain)
         else:
-            partners = pair_partners(columns, side.rotation.pairs)
+            partners = tile.pair_partners(columns, side.rotation.pairs)
             partner = _load_mapped(side, spec, entry, head, tokens, valid, partners)
         rotated = cos * plain + sin * partner
         if spec.rotated_denominator:
@@ -269,7 +256,7 @@ def _load_numbers(numbers, side, spec, entry, head, tokens, valid):
 
 @triton.jit
 def _load_values(side, spec, entry, head, tokens, valid, columns):
-    values = load_rows(side.value_rows, entry, head, tokens, valid, columns, spec.value_dim).to(spec.real)
+    values = tile.load_rows(side.value_rows, entry, head, tokens, valid, columns, spec.value_dim).to(spec.real)
     if side.scale is not None:
         values *= _load_numbers(side.scale, side, spec, entry, head, tokens, valid)[:, None]
     return values
@@ -442,7 +429,7 @@ def _values(x, y, chunks, exponents, sums, out, denominators, spec, X_IS_KEY: tl
         total = tl.where(is_zero[:, None], 0.0, total / tl.where(is_zero, 1.0, denominator)[:, None])
         if tl.program_id(2) == 0:
             tl.store(denominators + (entry * x.heads + head) * x.tokens + tokens, denominator, mask=exists)
-    store_rows(out, entry, head, tokens, exists, value_columns, spec.value_dim, total)
+    tile.store_rows(out, entry, head, tokens, exists, value_columns, spec.value_dim, total)
 
 
 @triton.jit
@@ -514,9 +501,9 @@ def _feature_gradients(x, y, chunks, exponents, sums, gradients, spec, X_IS_KEY:
         if spec.rotated_denominator:
             gradient += plain
         if spec.pairs:
-            partner = swap_pairs(gradient)
+            partner = tile.swap_pairs(gradient)
         else:
-            partners = pair_partners(columns, x.rotation.pairs)
+            partners = tile.pair_partners(columns, x.rotation.pairs)
             partner, partner_plain = _gradient_columns(
                 x, y, exponents, own_sums, spec, place, head, key_head, coordinates, first_column, partners, X_IS_KEY
             )
@@ -526,10 +513,10 @@ def _feature_gradients(x, y, chunks, exponents, sums, gradients, spec, X_IS_KEY:
         gradient = cos * gradient - sin * partner
         if not spec.rotated_denominator:
             gradient += plain
-    given = load_rows(x.features, entry, head, tokens, valid, columns, spec.features).to(spec.real)
+    given = tile.load_rows(x.features, entry, head, tokens, valid, columns, spec.features).to(spec.real)
     gradient = _times_slope(gradient, given, spec.feature_map)
     exists = _exist(count, length, coordinates)
-    store_rows(gradients, entry, head, tokens, exists, columns, spec.features, gradient)
+    tile.store_rows(gradients, entry, head, tokens, exists, columns, spec.features, gradient)
 
 
 @triton.jit
@@ -543,8 +530,8 @@ def _output_gradients(y, out, denominators, inverses, weights, tokens, spec):
     product = tl.zeros([spec.tile], spec.real)
     for first in range(0, spec.value_dim, spec.block_values):
         columns = first + tl.arange(0, spec.block_values)
-        gradient = load_rows(y, entry, head, rows, exists, columns, spec.value_dim).to(spec.real)
-        product += tl.sum(gradient * load_rows(out, entry, head, rows, exists, columns, spec.value_dim), 1)
+        gradient = tile.load_rows(y, entry, head, rows, exists, columns, spec.value_dim).to(spec.real)
+        product += tl.sum(gradient * tile.load_rows(out, entry, head, rows, exists, columns, spec.value_dim), 1)
     at = (entry * tl.num_programs(1) + head) * tokens + rows
     denominator = tl.load(denominators + at, mask=exists, other=0.0)
     is_zero = denominator == 0
@@ -643,8 +630,8 @@ def _spec(call: _Call) -> _Spec:
         "eps": call.eps,
         "tile": _TILE * 2 // dtype.itemsize,
         "tiles": _TILES,
-        "block_features": min(padded(features), block),
-        "block_values": min(padded(value_dim), block),
+        "block_features": min(tile.padded(features), block),
+        "block_values": min(tile.padded(value_dim), block),
         "real": tl.float64 if is_double else tl.float32,
         "factor": factor,
         "precision": precision,
@@ -654,14 +641,16 @@ def _spec(call: _Call) -> _Spec:
 
 def _side(x: Tensor, group: int, cos: Tensor | None, sin: Tensor | None, cu_seqlens: Tensor | None) -> _Side:
     cu_seqlens = None if cu_seqlens is None else cu_seqlens.contiguous()
-    return _Side(rows_of(x), x.size(1), x.size(2), tl.constexpr(group), rotation_rows_of(cos, sin), cu_seqlens)
+    return _Side(
+        tile.rows_of(x), x.size(1), x.size(2), tl.constexpr(group), tile.rotation_rows_of(cos, sin), cu_seqlens
+    )
 
 
 def _sides(call: _Call) -> tuple[_Side, _Side]:
     """Queries, whose values only the backward has, and keys."""
     group = call.q.size(2) // call.k.size(2)
     queries = _side(call.q, group, call.query_cos, call.query_sin, call.cu_seqlens_q)
-    keys = _side(call.k, 1, call.key_cos, call.key_sin, call.cu_seqlens_k)._replace(value_rows=rows_of(call.v))
+    keys = _side(call.k, 1, call.key_cos, call.key_sin, call.cu_seqlens_k)._replace(value_rows=tile.rows_of(call.v))
     if call.key_mask is None:
         return queries, keys
     mask = call.key_mask.expand(call.q.size(0), -1).view(torch.uint8)
@@ -679,7 +668,7 @@ def _chunks(call: _Call, tokens: int) -> tuple[_Chunks, int]:
         return _Chunks(0, None, None), 0
     is_shared = call.cu_seqlens_q.data_ptr() == call.cu_seqlens_k.data_ptr()
     lengths = torch.maximum(call.cu_seqlens_q.diff(), call.cu_seqlens_k.diff()).clamp(min=0)
-    first, sequence = blocks_of(lengths, queries if is_shared else queries + keys, tokens)
+    first, sequence = tile.blocks_of(lengths, queries if is_shared else queries + keys, tokens)
     return _Chunks(0, first.int(), sequence.int()), len(sequence)
 
 
@@ -723,27 +712,27 @@ class _Launcher:
     def values(self, is_key: bool, sums: Tensor, out: Tensor, denominators: Tensor | None = None) -> None:
         """Writes out and the denominators of queries, or the gradient of v."""
         grid = self.chunk_count * self.spec.tiles.value, out.size(2), self._value_blocks()
-        arguments = *self._arguments(is_key), sums, rows_of(out), denominators, self.spec, is_key
+        arguments = *self._arguments(is_key), sums, tile.rows_of(out), denominators, self.spec, is_key
         _values[grid](*arguments, **_LAUNCH)
 
     def feature_gradients(self, is_key: bool, sums: Tensor, gradients: Tensor) -> None:
         """Writes the gradient of q or of k."""
-        tile, tiles = self.spec.tile.value, self.spec.tiles.value
-        halved = max(tile // 2, 16)
-        tiles = tiles * tile // halved
+        whole = self.spec.tile.value
+        halved = max(whole // 2, 16)
+        tiles = self.spec.tiles.value * whole // halved
         spec = self.spec._replace(tile=tl.constexpr(halved), tiles=tl.constexpr(tiles))
         grid = self.chunk_count * tiles, gradients.size(2), self._feature_blocks()
-        _feature_gradients[grid](*self._arguments(is_key), sums, rows_of(gradients), spec, is_key, **_LAUNCH)
+        _feature_gradients[grid](*self._arguments(is_key), sums, tile.rows_of(gradients), spec, is_key, **_LAUNCH)
 
     def set_output_gradients(self, grad_out: Tensor, out: Tensor, denominators: Tensor) -> None:
         """Gives the queries their values y, scaled by 1 / d, and their weights c."""
         batch, tokens, heads, _ = out.shape
-        y = rows_of(grad_out)
+        y = tile.rows_of(grad_out)
         denominators = denominators.contiguous()
         inverses, weights = torch.empty_like(denominators), torch.empty_like(denominators)
         grid = batch * triton.cdiv(tokens, self.spec.tile.value), heads
         if out.numel() > 0:
-            _output_gradients[grid](y, rows_of(out), denominators, inverses, weights, tokens, self.spec)
+            _output_gradients[grid](y, tile.rows_of(out), denominators, inverses, weights, tokens, self.spec)
         self.queries = self.queries._replace(value_rows=y, scale=inverses, weight=weights)
 
 
