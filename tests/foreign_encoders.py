@@ -80,7 +80,7 @@ TRAINED = ("nomic_bert", "jina_embeddings_v3")
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]
 
 
-def make_encoder(family, head, folder, spread=0.2, **changes):
+def make_encoder(family, head, folder, **changes):
     torch.manual_seed(5)
     stem, _, own = FAMILIES[family]
     if head == "ForQuestionAnswering":
@@ -92,9 +92,9 @@ def make_encoder(family, head, folder, spread=0.2, **changes):
     oracle = getattr(transformers, stem + head)(config)
     with torch.no_grad():
         for parameter in oracle.parameters():
-            parameter.add_(spread * torch.randn(parameter.shape))
+            parameter.add_(0.2 * torch.randn(parameter.shape))
         for name, buffer in oracle.named_buffers():
             if name.endswith("layer_scalar"):
-                buffer.add_(spread * torch.randn(buffer.shape))
+                buffer.add_(0.2 * torch.randn(buffer.shape))
     oracle.eval().save_pretrained(folder)
     return oracle

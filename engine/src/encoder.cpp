@@ -76,7 +76,8 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
     experts_.push_back(has_experts ? Experts(weights, layer, config, precision, largest.feed_forward) : Experts());
   }
   if (config.final_norm) final_norm_ = read_norm(weights, prefix + "encoder.final_norm", config, config.hidden_size);
-  if (config.output_size > 0) output_projection_ = read_linear(weights, prefix + kOutputProjection, precision);
+  if (config.output_size > 0)
+    output_projection_ = read_linear(weights, prefix + kOutputProjection, of_small_layers(precision));
   const int64_t width = config.block.layer_input_width;
   if (width == 0) return;
   const TensorFloats rows = weights.floats(fmt::format("{}{}.weight", prefix, kLayerInputs));

@@ -11,11 +11,6 @@ namespace rf::engine {
 
 namespace {
 
-// Small layers of float32 weights in int8 would lose more than they gain.
-Precision of_small_layers(Precision precision) {
-  return precision == Precision::kInt8 ? Precision::kFloat32 : precision;
-}
-
 struct HiddenRows {
   rf_dtype dtype;
   const char* x;

@@ -16,6 +16,10 @@ namespace rf::engine {
 
 // The type of activations.
 inline rf_dtype activation_dtype(Precision precision) { return precision == Precision::kBfloat16 ? RF_BF16 : RF_F32; }
+// Small layers of float32 weights in int8 would lose more than they gain.
+inline Precision of_small_layers(Precision precision) {
+  return precision == Precision::kInt8 ? Precision::kFloat32 : precision;
+}
 
 struct DestroyPacked {
   void operator()(rf_linear_packed* packed) const { rf_linear_packed_destroy(packed); }

@@ -47,11 +47,12 @@ json described(const RotarySettings& settings) {
 // How layers are built. A new member of these structures must be described here, and known to exporters: what they do
 // not know would be left out of a graph. Names of weights tell which matrices are joined and which biases there are.
 json described_blocks(const ModelConfig& config) {
-  const auto& [norm, norm_weight, norm_bias, pre_norm, parallel, gated, query_key_norm, value_norm, whole_query_key_norm,
-               norm_plus_one, post_norm, attention_twice, first_attention_norm, input_norm, shared_norm, residual_scale,
-               attention_scale, score_cap, qkv_bias, output_bias, mlp_bias, up_bias, query_value_bias, fused_qkv,
-               fused_gate, transposed, shared, experts, experts_per_token, expert_interval, expert_offset, expert_width,
-               expert_shares_one, expert_bias, expert_files, expert_limit, expert_slope, layer_input_width, layer_scale, sinks] = config.block;
+  const auto& [norm, norm_weight, norm_bias, pre_norm, parallel, gated, query_key_norm, value_norm,
+               whole_query_key_norm, norm_plus_one, post_norm, attention_twice, first_attention_norm, input_norm,
+               shared_norm, residual_scale, attention_scale, score_cap, qkv_bias, output_bias, mlp_bias, up_bias,
+               query_value_bias, fused_qkv, fused_gate, transposed, shared, experts, experts_per_token, expert_interval,
+               expert_offset, expert_width, expert_shares_one, expert_bias, expert_files, expert_limit, expert_slope,
+               layer_input_width, layer_scale, sinks] = config.block;
   json layers = json::array();
   for (const auto& [window, rotation, head_dim, key_heads] : config.layers) {
     layers.push_back({{"window", window},
