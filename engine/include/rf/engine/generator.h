@@ -62,7 +62,7 @@ struct PromptOrigin {
 // Of the configuration and the weights of a directory or a GGUF file. Throws Error for an unreadable file.
 RF_ENGINE_API std::string hash_of_model(const std::string& path);
 
-// Throws Error for options that no model of so many tokens takes.
+// Throws Error for options that no model of so many tokens takes; 0: no model at all.
 RF_ENGINE_API void check_options(const GenerationOptions& options, int64_t vocab_size);
 
 struct Generated {
