@@ -1,7 +1,6 @@
 // Options of the commands that write text with a causal language model (see the header).
 #include "generation_options.h"
 
-#include <cstdint>
 #include <initializer_list>
 #include <string_view>
 
@@ -83,7 +82,7 @@ void finish_text_options(const CLI::App& app, const Common& common, TextOptions&
                                                  : engine::Search::kSample;
   options.generation.seed = common.seed.value_or(0);
   try {
-    engine::check_options(options.generation, INT64_MAX);
+    engine::check_options(options.generation, /*vocab_size=*/0);
   } catch (const Error& error) {
     const std::string_view message = error.what();
     fail_usage(where, "{}", message.substr(message.find(' ') + 1));

@@ -41,7 +41,7 @@ void check_beams(const GenerationOptions& options, int64_t vocab_size) {
   if (options.beams < 1) fail(kGeneratorWhere, "beams must be at least 1, got {}", options.beams);
   check_length_penalty(kGeneratorWhere, options.length_penalty, options.max_new_tokens);
   const int64_t candidates = PromptSearch::candidates_per_beam(options);
-  if (vocab_size < INT64_MAX && options.beams > vocab_size / candidates) {
+  if (vocab_size > 0 && options.beams > vocab_size / candidates) {
     fail(kGeneratorWhere, "{} candidates for each beam must be at most the {} tokens of the vocabulary, got {} beams",
          candidates, vocab_size, options.beams);
   }

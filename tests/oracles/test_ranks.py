@@ -114,7 +114,12 @@ def test_specials_of_a_config(tmp_path):
 def tekken(specials=MISTRAL, special_count=40, size=None, pattern=TEKKEN):
     vocab = [{"rank": r, "token_bytes": base64.b64encode(t).decode(), "token_str": None} for t, r in ranks().items()]
     size = len(vocab) - 90 + special_count if size is None else size
-    config = {"pattern": pattern, "num_vocab_tokens": len(vocab), "default_vocab_size": size, "version": "v11"}
+    config = {
+        "pattern": pattern,
+        "num_vocab_tokens": len(vocab),
+        "default_vocab_size": size,
+        "version": "v11" if specials else "v3",
+    }
     file = {"config": config | {"default_num_special_tokens": special_count}, "vocab": vocab}
     if specials:
         file["special_tokens"] = [{"rank": i, "token_str": t, "is_control": True} for i, t in enumerate(specials)]
@@ -215,6 +220,10 @@ CASES = {
             lambda file: file["config"].update(default_num_special_tokens=2**40, default_vocab_size=2**40 + 9)
         ),
         "default_num_special_tokens must be from",
+    ),
+    "tekken: no specials": (
+        changed_tekken(lambda file: file.pop("special_tokens")),
+        "special_tokens must be given after version v7, got none",
     ),
     "tekken: few specials": (
         changed_tekken(lambda file: file["config"].update(default_num_special_tokens=2)),

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <ranges>
 #include <unordered_map>
 
 #include "files/tokenizer_files.h"
@@ -36,41 +37,41 @@ struct RankFile {
   std::string_view bos, eos;
 };
 
-std::vector<std::string> numbered(std::vector<std::string> names, std::string_view prefix, int first, int last) {
-  for (int i = first; i <= last; ++i) names.push_back(fmt::format("<|{}{}|>", prefix, i));
-  return names;
+std::vector<std::string> words(std::string_view text) {
+  std::vector<std::string> found;
+  for (const auto each : std::views::split(text, ' ')) found.emplace_back(each.begin(), each.end());
+  return found;
 }
 
-// Llama 3.1's; Llama 3 calls some of them reserved.
-std::vector<std::string> llama3_specials() {
-  constexpr std::string_view kReserved = "reserved_special_token_";
-  auto names = numbered({"<|begin_of_text|>", "<|end_of_text|>"}, kReserved, 0, 1);
-  names.emplace_back("<|finetune_right_pad_id|>");
-  names = numbered(std::move(names), kReserved, 2, 2);
-  for (const char* name : {"start_header_id", "end_header_id", "eom_id", "eot_id", "python_tag"})
-    names.push_back(fmt::format("<|{}|>", name));
-  return numbered(std::move(names), kReserved, 3, 247);
+std::vector<std::string> numbered(std::string_view names, std::string_view prefix, int first, int last) {
+  std::vector<std::string> all = words(names);
+  for (int i = first; i <= last; ++i) all.push_back(fmt::format("<|{}{}|>", prefix, i));
+  return all;
 }
 
-std::vector<std::string> cl100k_specials() {
-  std::vector<std::string> names = {"", "<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"};
-  names.resize(20);
-  names.emplace_back("<|endofprompt|>");
-  return names;
+std::vector<std::string> with_end_of_prompt(std::string_view names) {
+  std::vector<std::string> all = words(names);
+  all.resize(20);
+  all.emplace_back("<|endofprompt|>");
+  return all;
 }
 
 const RankFile* find_rank_file(std::string_view name) {
   constexpr std::string_view kEnd = "<|endoftext|>";
-  std::vector<std::string> o200k = {"", std::string(kEnd)};
-  o200k.resize(20);
-  o200k.emplace_back("<|endofprompt|>");
+  // Llama 3.1's; Llama 3 calls some of them reserved.
+  constexpr std::string_view kLlama =
+      "<|begin_of_text|> <|end_of_text|> <|reserved_special_token_0|> <|reserved_special_token_1|> "
+      "<|finetune_right_pad_id|> <|reserved_special_token_2|> <|start_header_id|> <|end_header_id|> <|eom_id|> "
+      "<|eot_id|> <|python_tag|>";
   static const std::vector<RankFile> kFiles = {
-      {kLlamaRanks, kLlama3Expression, false, llama3_specials(), "<|begin_of_text|>", "<|end_of_text|>"},
-      {"qwen.tiktoken", kQwen2Expression, true,
-       numbered({std::string(kEnd), "<|im_start|>", "<|im_end|>"}, "extra_", 0, 204), "", kEnd},
-      {"cl100k_base.tiktoken", kCl100kExpression, false, cl100k_specials(), "", kEnd},
-      {"o200k_base.tiktoken", kO200kExpression, false, o200k, "", kEnd},
-      {"r50k_base.tiktoken", kGpt2Expression, false, {std::string(kEnd)}, "", kEnd}};
+      {kLlamaRanks, kLlama3Expression, false, numbered(kLlama, "reserved_special_token_", 3, 247), "<|begin_of_text|>",
+       "<|end_of_text|>"},
+      {"qwen.tiktoken", kQwen2Expression, true, numbered("<|endoftext|> <|im_start|> <|im_end|>", "extra_", 0, 204), "",
+       kEnd},
+      {"cl100k_base.tiktoken", kCl100kExpression, false,
+       with_end_of_prompt(" <|endoftext|> <|fim_prefix|> <|fim_middle|> <|fim_suffix|>"), "", kEnd},
+      {"o200k_base.tiktoken", kO200kExpression, false, with_end_of_prompt(" <|endoftext|>"), "", kEnd},
+      {"r50k_base.tiktoken", kGpt2Expression, false, words(kEnd), "", kEnd}};
   const auto found = std::ranges::find(kFiles, name, &RankFile::name);
   return found == kFiles.end() ? nullptr : &*found;
 }
@@ -177,29 +178,13 @@ T tekken_value(const json& object, const char* key, const std::string& path, con
   return object[key].get<T>();
 }
 
-// Files before version 11 may leave them to the program.
+// Those of files up to version 7, which may leave them to the program.
 json default_tekken_specials() {
   json specials = json::array();
-  for (const char* name : {"<unk>",
-                           "<s>",
-                           "</s>",
-                           "[INST]",
-                           "[/INST]",
-                           "[AVAILABLE_TOOLS]",
-                           "[/AVAILABLE_TOOLS]",
-                           "[TOOL_RESULTS]",
-                           "[/TOOL_RESULTS]",
-                           "[TOOL_CALLS]",
-                           "[IMG]",
-                           "<pad>",
-                           "[IMG_BREAK]",
-                           "[IMG_END]",
-                           "[PREFIX]",
-                           "[MIDDLE]",
-                           "[SUFFIX]",
-                           "[SYSTEM_PROMPT]",
-                           "[/SYSTEM_PROMPT]",
-                           "[TOOL_CONTENT]"}) {
+  for (const std::string& name :
+       words("<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] "
+             "[TOOL_CALLS] [IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT] "
+             "[/SYSTEM_PROMPT] [TOOL_CONTENT]")) {
     specials.push_back({{"rank", specials.size()}, {"token_str", name}, {"is_control", true}});
   }
   return specials;
@@ -262,6 +247,8 @@ TokenizerJson read_tekken(const std::string& path) {
   const auto special_count = tekken_value<int64_t>(config, "default_num_special_tokens", path, "config");
   const json vocab = file.value("vocab", json());
   const bool has_specials = file.contains("special_tokens") && !file["special_tokens"].is_null();
+  if (!has_specials && !has_word("v1 v2 v3 v7", tekken_value<std::string>(config, "version", path, "config")))
+    fail(kRanksWhere, "{}: special_tokens must be given after version v7, got none", path);
   const json specials = has_specials ? file["special_tokens"] : default_tekken_specials();
   for (const auto& [name, list] : {std::pair("vocab", &vocab), std::pair("special_tokens", &specials)}) {
     if (!list->is_array()) fail(kRanksWhere, "{}: {} must be a list, got another value", path, name);

@@ -62,7 +62,7 @@ struct PromptOrigin {
 // Of the configuration and the weights of a directory or a GGUF file. Throws Error for an unreadable file.
 RF_ENGINE_API std::string hash_of_model(const std::string& path);
 
-// Throws Error for options that no model of so many tokens takes; INT64_MAX: any number.
+// Throws Error for options that no model of so many tokens takes; 0: no model at all.
 RF_ENGINE_API void check_options(const GenerationOptions& options, int64_t vocab_size);
 
 struct Generated {
@@ -114,8 +114,8 @@ class RF_ENGINE_API Generator {
   int64_t kept_tokens(std::span<const int32_t> prompt) const;
   Drafted drafted() const;  // of the run
   // From now on, tokens at the front of a run's first prompt are not computed if a file of write_prompt() has them; it
-  // may be absent. Throws Error for a damaged file, and one of another model, precision, version or instruction set,
-  // and for a model whose keys and values change as a sequence grows (Decoder).
+  // may be absent. Throws Error for a damaged file, and one of another model, precision, version or instruction set, and
+  // for a model whose keys and values change as a sequence grows (Decoder).
   void read_prompt(const std::string& path, const PromptOrigin& origin);
   // Writes the keys and values of the first tokens of a prompt, as many as the first sequence of the last run has.
   void write_prompt(const std::string& path, const PromptOrigin& origin, std::span<const int32_t> prompt) const;
