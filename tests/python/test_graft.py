@@ -258,7 +258,7 @@ def test_positions_belong_to_their_call(family):
         assert all(torch.equal(x, expected[i % 2]) for i, x in enumerate(found))
 
 
-@pytest.mark.parametrize("encoding", ["alibi", "cope"])
+@pytest.mark.parametrize("encoding", ["alibi", "kerple-log"])
 def test_compiled_for_several_lengths(encoding):
     """Also lengths that torch compiles again, as sizes that may change."""
     model = roformer_cpp.graft(make("Llama", num_hidden_layers=1), encoding)
