@@ -146,23 +146,9 @@ def command(side, model, port, infinity):
     if side == OURS:
         return [PROGRAM, "serve", "--model", model, "--port", port, "--quiet"]
     if side == "infinity":
-        settings = ["--device", "cpu", "--dtype", "float32", "--engine", "torch", "--no-bettertransformer"]
-        return [
-            infinity,
-            "v2",
-            "--model-id",
-            model,
-            "--port",
-            port,
-            *settings,
-            "--no-model-warmup",
-            "--url-prefix",
-            "/v1",
-            "--host",
-            "127.0.0.1",
-            "--served-model-name",
-            MODEL,
-        ]
+        settings = "--device cpu --dtype float32 --engine torch --no-bettertransformer --no-model-warmup"
+        settings += f" --url-prefix /v1 --host 127.0.0.1 --served-model-name {MODEL}"
+        return [infinity, "v2", "--model-id", model, "--port", port, *settings.split()]
     return [sys.executable, __file__, "-", "--serve", side, model, port]
 
 

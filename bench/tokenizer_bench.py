@@ -7,6 +7,7 @@ core. Ours on two cores, through BatchEncoder, is compared with itself on one co
 --peer-megabytes of the text only.
 """
 
+import itertools
 import os
 import tempfile
 from pathlib import Path
@@ -43,13 +44,9 @@ def our_tokens(server, count):
     return [(answer["ids"], list(zip(answer["begin"], answer["end"], strict=True))) for answer in answers]
 
 
-def tokens_of_file(vocab):
-    tokens = Path(vocab).read_text(encoding="utf-8").split("\n")
-    return tokens[:-1] if tokens[-1] == "" else tokens
-
-
 def peer_of(cls, vocab):
-    return cls(vocab={token: i for i, token in enumerate(tokens_of_file(vocab))})
+    tokens = Path(vocab).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    return cls(vocab={token: i for i, token in enumerate(tokens)})
 
 
 def peer_tokens(peer, lines):
@@ -71,14 +68,8 @@ def megabytes(lines):
 
 
 def first_megabytes(lines, limit):
-    taken = []
-    size = 0.0
-    for line in lines:
-        if size >= limit:
-            break
-        taken.append(line)
-        size += megabytes([line])
-    return taken
+    before = itertools.accumulate((megabytes([line]) for line in lines), initial=0.0)
+    return [line for line, size in zip(lines, before, strict=False) if size < limit]
 
 
 def compare(given):

@@ -8,8 +8,6 @@ The conditions around that call, from its syntax tree, say which layers rotate. 
 listed with what it does, and `roformer doctor` refuses it.
 """
 
-import argparse
-import difflib
 import inspect
 import re
 import sys
@@ -19,6 +17,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from page_tables import parser_of, written
 from rotary_classes import (
     AXIAL,
     SIZE_KEYS,
@@ -445,21 +444,9 @@ def text_of(table: Table) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="compare the file instead of writing it")
-    args = parser.parse_args()
+    given = parser_of(__doc__).parse_args()
     transformers.logging.set_verbosity_error()
-    text = text_of(make_table())
-    if not args.check:
-        PATH.write_text(text)
-        return 0
-    if text == PATH.read_text():
-        return 0
-    lines = difflib.unified_diff(
-        PATH.read_text().splitlines(), text.splitlines(), str(PATH), "transformers", lineterm=""
-    )
-    print("\n".join(lines))
-    return 1
+    return written(PATH, text_of(make_table()), given.check)
 
 
 if __name__ == "__main__":

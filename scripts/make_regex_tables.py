@@ -9,9 +9,7 @@ import re
 from importlib import metadata
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
-from unicode_table_writer import CODE_POINTS, format_array, format_trie, write
-
-CHUNK = 4096
+from unicode_table_writer import CODE_POINTS, chunks, format_array, format_trie, write
 
 # The bits of a record; RegexClass in text/src/unicode/unicode.h names the same. The category's index is above them.
 LETTER, NUMBER, SPACE, WORD, DIGIT = (1 << i for i in range(5))
@@ -19,15 +17,11 @@ CATEGORY_SHIFT = 8
 CATEGORIES = re.findall("..", "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn")
 
 
-def chunks():
-    return (CODE_POINTS[i : i + CHUNK] for i in range(0, len(CODE_POINTS), CHUNK))
-
-
 def matched_by(pattern):
     """The code points that the pre-tokenizers' expressions match."""
     split = pre_tokenizers.Split(Regex(pattern), behavior="removed")
     matched = set()
-    for part in chunks():
+    for part in chunks(CODE_POINTS):
         kept = {part[i] for _, span in split.pre_tokenize_str("".join(map(chr, part))) for i in range(*span)}
         matched.update(set(part) - kept)
     return matched
@@ -39,7 +33,7 @@ def parts_of_words():
     tokenizer = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
     tokenizer.add_tokens([AddedToken(token, single_word=True, normalized=False)])
     matched = set()
-    for part in chunks():
+    for part in chunks(CODE_POINTS):
         encoding = tokenizer.encode("".join(f"{chr(code)}{token} " for code in part))
         found = {begin for (begin, _), i in zip(encoding.offsets, encoding.ids, strict=True) if i == 1}
         matched.update(code for i, code in enumerate(part) if 3 * i + 1 not in found)

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from tokenizers import normalizers
-from unicode_table_writer import CODE_POINTS, HANGUL_SYLLABLES, format_array, write
+from unicode_table_writer import CODE_POINTS, HANGUL_SYLLABLES, chunks, format_array, write
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from charsmap import make_charsmap
@@ -20,13 +20,7 @@ CONTROL, EXTEND, LINKER, JOINER, MARK, PREPEND, LEAD, VOWEL, TRAIL, LEAD_VOWEL, 
 )
 ACUTE, ZWJ, KA, VIRAMA, COPYRIGHT = "\u0301", "\u200d", "\u0915", "\u094d", "\u00a9"
 LEAD_CHAR, VOWEL_CHAR, TRAIL_CHAR = "\u1100", "\u1161", "\u11a8"
-CHUNK = 4096
 NO_CODE = -(1 << 24)
-
-
-def chunks(codes):
-    codes = sorted(codes)
-    return [codes[i : i + CHUNK] for i in range(0, len(codes), CHUNK)]
 
 
 def replacing(*keys):

@@ -15,18 +15,8 @@ from page_tables import parser_of, written
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 PACKAGE = ROOT / "python" / "roformer_cpp"
-HEADERS = [
-    "core/include/rf/rope.h",
-    "core/include/rf/rope_scaling.h",
-    "core/include/rf/attention.h",
-    "core/include/rf/linear_attention.h",
-    "core/include/rf/listed_attention.h",
-    "core/include/rf/rows.h",
-    "core/include/rf/linear.h",
-    "core/include/rf/dropout.h",
-    "core/include/rf/status.h",
-    "engine/include/rf/engine.h",
-]
+OF_CORE = "rope rope_scaling attention linear_attention listed_attention rows linear dropout status"
+HEADERS = [*(f"core/include/rf/{name}.h" for name in OF_CORE.split()), "engine/include/rf/engine.h"]
 # Modules whose functions users may read or call although `roformer_cpp` itself does not export them.
 MORE_MODULES = ["theory"]
 # The order of the page, and its titles; other modules follow with the first words of their docstrings.

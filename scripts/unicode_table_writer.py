@@ -10,6 +10,12 @@ CODE_POINTS = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 HANGUL_SYLLABLES = range(0xAC00, 0xAC00 + 11172)
 
 
+def chunks(codes, size=4096):
+    """Lists of so many code points, in order."""
+    codes = sorted(codes)
+    return [codes[i : i + size] for i in range(0, len(codes), size)]
+
+
 def make_trie(values):
     """Two stages: index[code >> BLOCK_BITS] is a block, blocks[block << BLOCK_BITS | low bits] the value."""
     size = 1 << BLOCK_BITS

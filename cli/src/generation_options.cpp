@@ -7,7 +7,6 @@
 
 #include "read_options.h"
 #include "rf/io/error.h"
-#include "rf/io/files.h"
 #include "rf/model/run_checkpoints.h"
 
 namespace rf::cli {
@@ -105,7 +104,7 @@ tasks::Continuer open_continuer(const TextOptions& options) {
                               .draft = options.draft.empty() ? "" : model_of_run(options.draft, say),
                               .load = options.load,
                               .note = warn_user});
-  if (io::has_file(options.prompt_cache)) continuer.read_prompt_cache(options.prompt_cache);
+  if (!options.prompt_cache.empty()) continuer.read_prompt_cache(options.prompt_cache);
   return continuer;
 }
 

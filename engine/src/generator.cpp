@@ -417,7 +417,9 @@ int64_t Generator::kept_tokens() const { return impl_->run->kept; }
 int64_t Generator::kept_tokens(std::span<const int32_t> prompt) const { return impl_->kept_tokens(0, prompt); }
 
 void Generator::read_prompt(const std::string& path, const PromptOrigin& origin) {
-  impl_->file = std::make_unique<PromptFile>(path, impl_->facts(origin), impl_->cache(), impl_->vocab_size);
+  const KeyValueCache& cache = impl_->cache();
+  if (io::has_file(path))
+    impl_->file = std::make_unique<PromptFile>(path, impl_->facts(origin), cache, impl_->vocab_size);
 }
 
 void Generator::write_prompt(const std::string& path, const PromptOrigin& origin,

@@ -84,10 +84,15 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
         return None
 
     def save_pretrained(self, save_directory: str | Path, **options: object) -> None:
-        """As in transformers; with position_terms.safetensors where the engine needs it."""
+        """As in transformers; with position_terms.safetensors where the engine needs it and can use it."""
         super().save_pretrained(save_directory, **options)
-        if options.get("is_main_process", True) and (Path(save_directory) / "model.safetensors").exists():
+        if not options.get("is_main_process", True) or not (Path(save_directory) / "model.safetensors").exists():
+            return
+        try:
             bake(save_directory)
+        except RuntimeError as error:  # of an encoding with terms that no file has
+            if not str(error).startswith("[position_terms] terms must be rows"):
+                raise
 
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: object

@@ -37,9 +37,7 @@ def check_tensors(where: str, **given: object) -> None:
 
 def check_optional_tensors(where: str, **given: object) -> None:
     """The same; None is allowed."""
-    for name, x in given.items():
-        if x is not None:
-            check_tensors(where, **{name: x})
+    check_tensors(where, **{name: x for name, x in given.items() if x is not None})
 
 
 def check_values(where: str, **given: Tensor | None) -> None:

@@ -1,6 +1,7 @@
 """Similarities of vectors, and the documents of a query in the order of their scores."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,16 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
 
 
-def _euclidean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.stack([-np.sqrt(((row - b) ** 2).sum(1)) for row in a]) if len(a) else np.zeros((0, len(b)), a.dtype)
-
-
-def _manhattan(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.stack([-np.abs(row - b).sum(1) for row in a]) if len(a) else np.zeros((0, len(b)), a.dtype)
+def _nearness(norm: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The negative distances."""
+    return -np.stack([np.linalg.norm(row - b, norm, 1) for row in a]) if len(a) else np.zeros((0, len(b)), a.dtype)
 
 
 SIMILARITIES = {
     "cosine": lambda a, b: unit(a) @ unit(b).T,
     "dot": lambda a, b: a @ b.T,
-    "euclidean": _euclidean,
-    "manhattan": _manhattan,
+    "euclidean": partial(_nearness, 2),
+    "manhattan": partial(_nearness, 1),
 }
 
 

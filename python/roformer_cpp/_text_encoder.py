@@ -43,15 +43,11 @@ class TextEncoder:
     def _encoded(
         self,
         sentences: str | Iterable[str],
-        prompt_name: str | None,
-        prompt: str | None,
-        batch_size: int,
-        show_progress_bar: bool | None,
-        device: str | None,
-        task: str | None,
+        options: tuple[str | None, str | None, int, bool | None, str | None, str | None],
         compute: Callable[[Any, list[str], str], Any],
     ) -> tuple[list, bool]:
         """``compute(engine, texts, prompt)`` of each part of the sentences, and whether they were one string."""
+        prompt_name, prompt, batch_size, show_progress_bar, device, task = options
         _checks.cpu(_WHERE, device)
         _checks.integer(_WHERE, "batch_size", batch_size, 1)
         listed, is_one = _checks.texts(_WHERE, "sentences", sentences)

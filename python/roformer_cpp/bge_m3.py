@@ -84,10 +84,8 @@ class BGEM3FlagModel(VectorEncoder):
             raise TypeError(f"[{_WHERE}] arguments must be those of encode, got {_checks.shown(min(unknown))}")
         given_length = self._passage_length if max_length is None else max_length
         length = _checks.integer(_WHERE, "max_length", given_length, 1)
-        parts, is_one = self._encoded(
-            sentences, None, options.get("prompt", ""), batch_size, None, None, None,
-            lambda engine, texts, text: engine.vectors(texts, text, "none", length),
-        )  # fmt: skip
+        shared = (None, options.get("prompt", ""), batch_size, None, None, None)
+        parts, is_one = self._encoded(sentences, shared, lambda engine, *given: engine.vectors(*given, "none", length))
         given = (return_dense, return_sparse, return_colbert_vecs)
         dense, sparse, tokens = (b if a is None else a for a, b in zip(given, self._returned, strict=True))
         results: dict[str, Any] = {"dense_vecs": None, "lexical_weights": None, "colbert_vecs": None}

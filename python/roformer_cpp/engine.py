@@ -5,6 +5,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -316,7 +317,7 @@ class Engine:
 
     def __reduce__(self):
         """Opens the directory again, for the same results."""
-        return _reopen, (type(self), self._engine.model_dir(), self._options)
+        return partial(type(self), self._engine.model_dir(), **self._options), ()
 
     def _warn(self) -> None:
         for message in self._engine.take_warnings():
@@ -374,10 +375,6 @@ class TextStream(Iterator[str]):
     def tokens_per_second(self) -> float | None:
         """After the end: tokens by seconds."""
         return None if self.result is None else len(self.result["ids"]) / max(self.seconds, 1e-9)
-
-
-def _reopen(kind: type[Engine], model_dir: str, options: dict[str, Any]) -> Engine:
-    return kind(model_dir, **options)
 
 
 def _prompt(where: str, prompt: str | None) -> str | None:

@@ -88,9 +88,7 @@ class MultiVectorEncoder(VectorEncoder):
         options = (prompt_name, prompt, batch_size, show_progress_bar, device, task)
         role = task or "none"
         pool = _pooling(token_pooling, role)
-        parts, is_one = self._encoded(
-            sentences, *options, lambda engine, texts, text: engine.vectors(texts, text, role)
-        )
+        parts, is_one = self._encoded(sentences, options, lambda engine, *given: engine.vectors(*given, role))
         arrays: list[Any] = token_vectors(parts)
         if normalize_embeddings:
             arrays = [unit(array) for array in arrays]

@@ -120,9 +120,8 @@ class SentenceTransformer(TextEncoder):
         _checks.choice(_WHERE, "output_value", output_value, ("sentence_embedding", "token_embeddings"))
         name = "embed" if output_value == "sentence_embedding" else "encode"
         options = (prompt_name, prompt, batch_size, show_progress_bar, device, task)
-        blocks, is_one = self._encoded(
-            sentences, *options, lambda engine, texts, text: getattr(engine, name)(texts, prompt=text)
-        )
+        compute = lambda engine, texts, text: getattr(engine, name)(texts, prompt=text)  # noqa: E731
+        blocks, is_one = self._encoded(sentences, options, compute)
         if output_value == "token_embeddings":
             states = [array for block in blocks for array in block]
             return states[0] if is_one else states

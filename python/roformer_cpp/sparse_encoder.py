@@ -123,7 +123,7 @@ class SparseEncoder(VectorEncoder):
         """
         _checks.given(_WHERE, _checks.integer, 1, max_active_dims=max_active_dims)
         options = (prompt_name, prompt, batch_size, show_progress_bar, device, task)
-        parts, _ = self._encoded(sentences, *options, lambda engine, texts, text: engine.vectors(texts, text, "none"))
+        parts, _ = self._encoded(sentences, options, lambda engine, texts, text: engine.vectors(texts, text, "none"))
         vectors = sparse_vectors(parts, self.get_embedding_dimension())
         if max_active_dims is None:
             return vectors

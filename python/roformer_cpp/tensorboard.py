@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ _WHERE = "tensorboard"
 _NO_SCALARS = ("type", "step", "run", "length")
 
 
-class TensorBoard:
+class TensorBoard(AbstractContextManager):
     """Writes metrics of a run as scalars for TensorBoard, each as it comes; to be the callback of a training.
 
         roformer_cpp.pretrain("run.json", "data", "model", callback=roformer_cpp.TensorBoard("logs/model"))
@@ -75,9 +76,6 @@ class TensorBoard:
         for writer in self._writers.values():
             writer.close()
         self._writers = {}
-
-    def __enter__(self) -> "TensorBoard":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

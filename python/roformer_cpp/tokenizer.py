@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -73,7 +74,8 @@ class Tokenizer:
         return cls(model_dir, **options)
 
     def __reduce__(self):
-        return _reopen, (type(self), self.name_or_path, self._dictionaries, self.truncation_side, self.padding_side)
+        sides = {"truncation_side": self.truncation_side, "padding_side": self.padding_side}
+        return partial(type(self), self.name_or_path, **self._dictionaries), (), sides
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.name_or_path!r}, {len(self)} tokens)"
@@ -297,14 +299,6 @@ def _message(message: Any) -> dict[str, Any]:
     given = {key: value for key, value in message.items() if value is not None}
     reasoning = next((given[key] for key in ("reasoning_content", "thinking", "reasoning") if key in given), None)
     return given if reasoning is None else {"thinking": reasoning, **given, "reasoning_content": reasoning}
-
-
-def _reopen(
-    kind: type[Tokenizer], model_dir: str, dictionaries: dict[str, Any], truncation_side: str, padding_side: str
-) -> Tokenizer:
-    tokenizer = kind(model_dir, **dictionaries)
-    tokenizer.truncation_side, tokenizer.padding_side = truncation_side, padding_side
-    return tokenizer
 
 
 def _rule(name: str, given: Any, rules: tuple[str, ...], default: str, none: str) -> str:

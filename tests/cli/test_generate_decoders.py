@@ -1,12 +1,14 @@
 """Texts of rotary decoders, by `roformer generate` and from Python, beside transformers and the library tokenizers."""
 
 import json
+import re
 
 import pytest
 import tokenizers
 import torch
 
 import cli_support
+from chat_model import save_chat_model
 from cli_support import results, run
 from roformer_cpp import Engine, Tokenizer
 from rotary_decoders import SAMPLES, SPECIALS, make_decoder, make_tokenizer, write_gguf
@@ -179,3 +181,19 @@ def test_expressions(case, tmp_path):
         file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
         (tmp_path / "tokenizer.json").write_text(json.dumps(file))
         assert message in refused("--model", tmp_path, "--prompt", "a")
+
+
+def test_draft(tmp_path):
+    """A draft that is the model itself is always right; another one is counted, and refused with options it lacks."""
+    save_chat_model(tmp_path / "model")
+    save_chat_model(tmp_path / "other", num_hidden_layers=1)
+    options = ("generate", "--model", tmp_path / "model", "--prompt", "one", "--prompt", "a b", "--no-stop")
+    plain = run(*options)
+    for draft, share in (("model", r"(\d+) of \1"), ("other", r"\d+ of \d+")):
+        drafted = run(*options, "--draft", tmp_path / draft, "--draft-tokens", "3")
+        assert drafted.stdout == plain.stdout
+        assert re.search(f"draft: {share} tokens accepted", drafted.stderr)
+    streamed = (*options[:5], "--no-stop", "--stream")
+    assert run(*streamed, "--draft", tmp_path / "model").stdout == run(*streamed).stdout != ""
+    cli_support.refused(*options, "--draft", tmp_path / "other", "--beams", "2", code=2)
+    cli_support.refused(*options, "--draft-tokens", "2", code=2)

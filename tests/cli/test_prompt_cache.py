@@ -117,7 +117,7 @@ def test_refused(folder, tmp_path):
         message(whole[:size])
     for at in range(8, 300, 9):  # of the header
         message(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
-    assert 'must have precision bfloat16, that of this call, got "float32"' in message(whole, "--precision", "bfloat16")
+    assert 'must have precision int8, that of this call, got "float32"' in message(whole, "--precision", "int8")
     assert 'must have cache BF16, that of this call, got "F32"' in message(whole, "--cache-precision", "bfloat16")
     other = tmp_path / "other"
     shutil.copytree(folder, other)

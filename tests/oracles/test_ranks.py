@@ -204,15 +204,21 @@ CASES = {
     "tekken: real rank": (entry("rank", 3.5), "vocab[3] must have rank, an integer, got 3.5"),
     "tekken: size": (
         changed_tekken(lambda file: file["config"].update(default_vocab_size=10**6)),
-        "default_vocab_size must be at most",
+        "default_vocab_size must be above",
     ),
     "tekken: negative size": (
         changed_tekken(lambda file: file["config"].update(default_vocab_size=-(2**63))),
-        "default_vocab_size must be at most",
+        "default_vocab_size must be above",
+    ),
+    "tekken: many specials": (
+        changed_tekken(
+            lambda file: file["config"].update(default_num_special_tokens=2**40, default_vocab_size=2**40 + 9)
+        ),
+        "default_num_special_tokens must be from",
     ),
     "tekken: few specials": (
         changed_tekken(lambda file: file["config"].update(default_num_special_tokens=2)),
-        "default_vocab_size must be at most",
+        "default_num_special_tokens must be from the 6 special tokens to 1048576, got 2",
     ),
     "tekken: special rank": (
         entry("rank", 6, section="special_tokens"),

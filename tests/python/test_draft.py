@@ -109,7 +109,7 @@ def test_refused(models, tmp_path):
         rf.Engine(models / "model", draft=tmp_path / "fewer")
     save_chat_model(tmp_path / "other")
     file = tmp_path / "other" / "tokenizer.json"
-    file.write_text(file.read_text().replace('"<pad>"', '"<other>"'))
+    file.write_text(file.read_text().replace('"<|endoftext|>"', '"<|other|>"'))
     with pytest.raises(ValueError, match=r"a draft must have the tokens of the model, got .* in place of .* for id"):
         rf.Engine(models / "model", draft=tmp_path / "other")
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}

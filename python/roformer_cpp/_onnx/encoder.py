@@ -11,20 +11,9 @@ from .position import Position
 
 # Mechanisms of layers that the engine computes and graphs do not.
 NOT_IN_GRAPHS = (
-    "whole_query_key_norm",
-    "attention_twice",
-    "norms_of_results_alone",
-    "shared_norm",
-    "residual_scale",
-    "score_cap",
-    "transposed_matrices",
-    "joined_groups",
-    "scaled_logits",
-    "layers_without_rotation",
-    "experts",
-    "sinks",
-    "adapters",
-)
+    "whole_query_key_norm", "attention_twice", "norms_of_results_alone", "shared_norm", "residual_scale", "score_cap",
+    "transposed_matrices", "joined_groups", "scaled_logits", "layers_without_rotation", "experts", "sinks", "adapters",
+)  # fmt: skip
 
 
 class Encoder:

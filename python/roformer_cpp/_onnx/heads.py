@@ -16,12 +16,10 @@ from .graph import LARGEST_FLOAT, Graph
 def add_hidden(graph: Graph, encoder: Encoder, hidden: str) -> None:
     """The last hidden state, and of a BERT with a pooler its output."""
     width = encoder.config["hidden_size"]
+    graph.output("last_hidden_state", hidden, ["batch", "tokens", width])
     if encoder.files.has(f"{encoder.files.prefix}pooler.dense.weight"):
         with graph.scope("pooler"):
-            graph.output("last_hidden_state", hidden, ["batch", "tokens", width])
             graph.output("pooler_output", _pooler(encoder, hidden), ["batch", width])
-    else:
-        graph.output("last_hidden_state", hidden, ["batch", "tokens", width])
 
 
 def add_logits(graph: Graph, encoder: Encoder, hidden: str) -> None:

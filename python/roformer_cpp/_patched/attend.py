@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ..attention import attention
 from ..gpu import library
-from ..terms import Terms
 from .masks import MaskForm
 
 # Tiles of the kernel have many queries: for fewer than these, as in a step of generation, torch's attention is faster.
@@ -38,18 +37,9 @@ def _device_lacks(device: torch.device) -> str | None:
     return lack and f"tensors on {device.type}, because the kernel needs {lack}"
 
 
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    form: MaskForm,
-    *,
-    terms: Terms | None = None,
-    scale: float | None = None,
-    dropout: float = 0.0,
-) -> Tensor:
-    """Attention of ``[B, T, H, D]``, for a call that lacks nothing (`missing`)."""
-    return attention(q, k, v, terms, mask=form.attend, window=form.window, scale=scale, dropout=dropout)
+def attend(q: Tensor, k: Tensor, v: Tensor, form: MaskForm, **options) -> Tensor:
+    """Attention of ``[B, T, H, D]``, for a call that lacks nothing (`missing`); options: terms, scale and dropout."""
+    return attention(q, k, v, mask=form.attend, window=form.window, **options)
 
 
 @cache

@@ -48,6 +48,17 @@ def noted_form(mask: Tensor | None) -> MaskForm | None:
     return form if form is not None and version == mask._version else None
 
 
+def _constant(function: Callable) -> Callable:
+    """Cached, and not traced by torch.compile, which would trace into the object that `cache` makes."""
+    cached = cache(function)
+
+    @torch.compiler.assume_constant_result
+    def call(*arguments: object) -> object:
+        return cached(*arguments)
+
+    return call
+
+
 @torch.compiler.assume_constant_result
 def modeling_of(cls: type) -> ModuleType | None:
     """The Python module of a class, or of one that it inherits from, whose models take the attention interface."""
@@ -57,8 +68,7 @@ def modeling_of(cls: type) -> ModuleType | None:
     return next((module for module in modules if hasattr(module, "ALL_ATTENTION_FUNCTIONS")), None)
 
 
-@torch.compiler.assume_constant_result
-@cache
+@_constant
 def supports_sdpa(modeling: ModuleType) -> bool:
     """Whether the models of a Python module support torch's attention: bool masks, and no additional terms."""
     models = [
@@ -85,8 +95,7 @@ def _code_of(modeling: ModuleType) -> str | None:
     return ast.unparse(tree)
 
 
-@torch.compiler.assume_constant_result
-@cache
+@_constant
 def has_plain_eager(modeling: ModuleType) -> bool:
     """Whether the function for eager attention is a copy of one without additional terms."""
     names = (f"transformers.models.{name}.modeling_{name}" for name in _PLAIN)
@@ -103,8 +112,7 @@ def form_of_numbers(mask: Tensor) -> MaskForm:
     return form
 
 
-@torch.compiler.assume_constant_result
-@cache
+@_constant
 def _takes_bool(config: type) -> bool:
     """Whether the models of a configuration are known to take bool masks; others add a mask to the scores."""
     modeling = sys.modules.get(config.__module__.replace(".configuration_", ".modeling_"))

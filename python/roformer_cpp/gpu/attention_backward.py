@@ -9,31 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
+from . import attention_tiles as tile
 from .attention_call import INPUTS, TABLES, Call, launch_fitting, sum_to
-from .attention_tiles import (
-    LOG2_E,
-    MINUS_INFINITY,
-    allowed_keys,
-    allows_all,
-    are_reset,
-    by_column,
-    dot_rows,
-    gated_sums,
-    kept,
-    keys_of,
-    load_by_token,
-    load_numbers,
-    load_vectors,
-    places_of,
-    queries_of,
-    sequence_of,
-    spread_by_row,
-    store_by_token,
-    store_vectors,
-    sum_rows,
-    swapped,
-    tile_scores,
-)
 from .launch import checked_results
 from .tiles import padded, rows_of
 
@@ -48,9 +25,9 @@ def dot_kernel(a, b_vectors, result, tokens, heads, M: tl.constexpr, E: tl.const
     b = tl.program_id(2).to(tl.int64)
     h = tl.program_id(1)
     m0 = tl.program_id(0) * M
-    x = load_vectors(a, b, h, 0, m0, tokens, M, E, PADDED_E).to(tl.float32)
-    y = load_vectors(b_vectors, b, h, 0, m0, tokens, M, E, PADDED_E).to(tl.float32)
-    store_by_token(result, tl.sum(x * y, 1), b, h, heads, tokens, 0, m0, tokens, M)
+    x = tile.load_vectors(a, b, h, 0, m0, tokens, M, E, PADDED_E).to(tl.float32)
+    y = tile.load_vectors(b_vectors, b, h, 0, m0, tokens, M, E, PADDED_E).to(tl.float32)
+    tile.store_by_token(result, tl.sum(x * y, 1), b, h, heads, tokens, 0, m0, tokens, M)
 
 
 @triton.jit
@@ -62,26 +39,26 @@ def tile_gradients(
 
     With y the gradient of out: dP = keep / (1 - p) y . (v + V[r]), dscore = P (dP - delta), delta = y . out.
     """
-    score = tile_scores(x, own, b, h, m0, n0, q, k, places, M, N, D, PADDED_D)
+    score = tile.tile_scores(x, own, b, h, m0, n0, q, k, places, M, N, D, PADDED_D)
     attended = tl.full((N,), True, tl.int1)
-    inside = allows_all(x, own, m0, n0, M, N)
+    inside = tile.allows_all(x, own, m0, n0, M, N)
     if not inside:
-        allowed = allowed_keys(x, own, b, h, m0, n0, M, N)
-        score = tl.where(allowed, score, MINUS_INFINITY)
+        allowed = tile.allowed_keys(x, own, b, h, m0, n0, M, N)
+        score = tl.where(allowed, score, tile.MINUS_INFINITY)
         attended = tl.max(allowed.to(tl.int32), 0) > 0
-    level = load_by_token(log_sum, b, h, x.heads, x.queries, own[0], m0, own[1], INFINITY, M)
-    level = tl.where(level == MINUS_INFINITY, INFINITY, level * LOG2_E)
+    level = tile.load_by_token(log_sum, b, h, x.heads, x.queries, own[0], m0, own[1], INFINITY, M)
+    level = tl.where(level == tile.MINUS_INFINITY, INFINITY, level * tile.LOG2_E)
     weights = tl.exp2(score - level[:, None])
     gradient = tl.dot(grad, tl.trans(v), input_precision="ieee")
     if x.value_table is not None:
-        gradient += dot_rows(grad, places, x.value_table, h, M, N, E, PADDED_E, 1)
+        gradient += tile.dot_rows(grad, places, x.value_table, h, M, N, E, PADDED_E, 1)
     dropped = weights
     if x.threshold is not None:
-        keep = kept(x, own, b, h, m0, n0, dropout_seed, dropout_stream, M, N)
+        keep = tile.kept(x, own, b, h, m0, n0, dropout_seed, dropout_stream, M, N)
         scale = 65536.0 / (65536.0 - x.threshold)
         gradient = tl.where(keep, gradient * scale, 0.0)
         dropped = tl.where(keep, weights * scale, 0.0)
-    mean = load_by_token(delta, b, h, x.heads, x.queries, own[0], m0, own[1], 0.0, M)
+    mean = tile.load_by_token(delta, b, h, x.heads, x.queries, own[0], m0, own[1], 0.0, M)
     gradient = weights * (gradient - mean[:, None])
     if not inside:
         gradient = tl.where(weights > 0, gradient, 0.0)  # values of keys that no query attends to may be anything
@@ -92,7 +69,7 @@ def tile_gradients(
 def without_resets(x, gradient, places, M: tl.constexpr, N: tl.constexpr):
     """The gradients of scores that `reset_row` and `reset_col` do not replace."""
     if x.reset_row is not None or x.reset_col is not None:
-        return tl.where(are_reset(x, places, M, N), 0.0, gradient)
+        return tl.where(tile.are_reset(x, places, M, N), 0.0, gradient)
     else:
         return gradient
 
@@ -107,24 +84,24 @@ def keys_kernel(
     over the queries, the second one without those of `reset_row`."""
     b = tl.program_id(2).to(tl.int64)
     key_head = tl.program_id(1)
-    own = sequence_of(x, b, tl.program_id(0), True)
+    own = tile.sequence_of(x, b, tl.program_id(0), True)
     n0 = own[6] * N
     if n0 < own[3]:
-        k = load_vectors(x.k, b, key_head, own[2], n0, own[3], N, D, PADDED_D)
-        v = load_vectors(x.v, b, key_head, own[2], n0, own[3], N, E, PADDED_E)
+        k = tile.load_vectors(x.k, b, key_head, own[2], n0, own[3], N, D, PADDED_D)
+        v = tile.load_vectors(x.v, b, key_head, own[2], n0, own[3], N, E, PADDED_E)
         of_k = tl.zeros((N, PADDED_D), tl.float32)
         of_v = tl.zeros((N, PADDED_E), tl.float32)
         of_position = tl.zeros((N, PADDED_D), tl.float32)
-        first, end = queries_of(x, own, n0, M, N)
+        first, end = tile.queries_of(x, own, n0, M, N)
         for member in range(x.group):
             h = key_head * x.group + member
             of_pair = tl.zeros((N, PADDED_D), tl.float32)
             of_keys_scores = tl.zeros((N,), tl.float32)
             of_columns = tl.zeros((N,), tl.float32)
             for m0 in range(first, end, M):
-                q = load_vectors(x.q, b, h, own[0], m0, own[1], M, D, PADDED_D)
-                grad = load_vectors(grad_out, b, h, own[0], m0, own[1], M, E, PADDED_E)
-                places = places_of(x, own, b, m0, n0, M, N)
+                q = tile.load_vectors(x.q, b, h, own[0], m0, own[1], M, D, PADDED_D)
+                grad = tile.load_vectors(grad_out, b, h, own[0], m0, own[1], M, E, PADDED_E)
+                places = tile.places_of(x, own, b, m0, n0, M, N)
                 weights, gradient, _ = tile_gradients(
                     x, own, b, h, m0, n0, q, k, v, grad, log_sum, delta, places, dropout_seed, dropout_stream,
                     M, N, D, PADDED_D, E, PADDED_E,
@@ -132,16 +109,18 @@ def keys_kernel(
                 by_key = tl.trans(gradient)
                 of_v += tl.dot(tl.trans(weights).to(grad.dtype), grad, input_precision="ieee")
                 if x.wide_gate is not None:
-                    of_k += gated_sums(by_key, q, swapped(places), x.wide_gate, h, N, M, D, PADDED_D, -1)
+                    of_k += tile.gated_sums(by_key, q, tile.swapped(places), x.wide_gate, h, N, M, D, PADDED_D, -1)
                 else:
                     through_gate = by_key
                     if x.gate is not None:
-                        through_gate = by_key * tl.trans(load_numbers(x.gate, h, places, M, N))
+                        through_gate = by_key * tl.trans(tile.load_numbers(x.gate, h, places, M, N))
                     of_k += tl.dot(through_gate.to(q.dtype), q, input_precision="ieee")
                 if x.query_table is not None:
-                    of_position += sum_rows(by_key, swapped(places), x.query_table, h, N, M, D, PADDED_D, -1, k.dtype)
+                    of_position += tile.sum_rows(
+                        by_key, tile.swapped(places), x.query_table, h, N, M, D, PADDED_D, -1, k.dtype
+                    )
                 if x.pair_k is not None:
-                    a = load_vectors(x.pair_q, b, h, own[0], m0, own[1], M, D, PADDED_D)
+                    a = tile.load_vectors(x.pair_q, b, h, own[0], m0, own[1], M, D, PADDED_D)
                     kept_scores = without_resets(x, gradient, places, M, N)
                     of_pair += tl.dot(tl.trans(kept_scores).to(a.dtype), a, input_precision="ieee")
                 if key_sums is not None:
@@ -152,15 +131,15 @@ def keys_kernel(
                     else:
                         of_columns += tl.sum(gradient, 0)
             if x.pair_k is not None:
-                store_vectors(dpair_k, of_pair * x.scale, b, h, own[2], n0, own[3], N, D)
+                tile.store_vectors(dpair_k, of_pair * x.scale, b, h, own[2], n0, own[3], N, D)
             if key_sums is not None:
-                store_by_token(key_sums, of_keys_scores, b, h, x.heads, x.keys, own[2], n0, own[3], N)
+                tile.store_by_token(key_sums, of_keys_scores, b, h, x.heads, x.keys, own[2], n0, own[3], N)
             if column_sums is not None:
-                store_by_token(column_sums, of_columns, b, h, x.heads, x.keys, own[2], n0, own[3], N)
-        store_vectors(dk, of_k * x.scale, b, key_head, own[2], n0, own[3], N, D)
-        store_vectors(dv, of_v, b, key_head, own[2], n0, own[3], N, E)
+                tile.store_by_token(column_sums, of_columns, b, h, x.heads, x.keys, own[2], n0, own[3], N)
+        tile.store_vectors(dk, of_k * x.scale, b, key_head, own[2], n0, own[3], N, D)
+        tile.store_vectors(dv, of_v, b, key_head, own[2], n0, own[3], N, E)
         if x.query_table is not None:
-            store_vectors(dposition_k, of_position * x.scale, b, key_head, own[2], n0, own[3], N, D)
+            tile.store_vectors(dposition_k, of_position * x.scale, b, key_head, own[2], n0, own[3], N, D)
 
 
 @triton.jit(do_not_specialize=["dropout_seed", "dropout_stream"])
@@ -172,35 +151,35 @@ def queries_kernel(
     """Gradients of M queries of a head. dscores [B,H,T,S]: those of the scores, 0 before the call."""
     b = tl.program_id(2).to(tl.int64)
     h = tl.program_id(1)
-    own = sequence_of(x, b, tl.program_id(0), False)
+    own = tile.sequence_of(x, b, tl.program_id(0), False)
     m0 = own[6] * M
     if m0 < own[1]:
-        q = load_vectors(x.q, b, h, own[0], m0, own[1], M, D, PADDED_D)
-        grad = load_vectors(grad_out, b, h, own[0], m0, own[1], M, E, PADDED_E)
+        q = tile.load_vectors(x.q, b, h, own[0], m0, own[1], M, D, PADDED_D)
+        grad = tile.load_vectors(grad_out, b, h, own[0], m0, own[1], M, E, PADDED_E)
         of_q = tl.zeros((M, PADDED_D), tl.float32)
         of_position = tl.zeros((M, PADDED_D), tl.float32)
         of_pair = tl.zeros((M, PADDED_D), tl.float32)
-        first, end = keys_of(x, own, m0, M, N)
+        first, end = tile.keys_of(x, own, m0, M, N)
         for n0 in range(first, end, N):
-            k = load_vectors(x.k, b, h // x.group, own[2], n0, own[3], N, D, PADDED_D)
-            v = load_vectors(x.v, b, h // x.group, own[2], n0, own[3], N, E, PADDED_E)
-            places = places_of(x, own, b, m0, n0, M, N)
+            k = tile.load_vectors(x.k, b, h // x.group, own[2], n0, own[3], N, D, PADDED_D)
+            v = tile.load_vectors(x.v, b, h // x.group, own[2], n0, own[3], N, E, PADDED_E)
+            places = tile.places_of(x, own, b, m0, n0, M, N)
             _, gradient, attended = tile_gradients(
                 x, own, b, h, m0, n0, q, k, v, grad, log_sum, delta, places, dropout_seed, dropout_stream,
                 M, N, D, PADDED_D, E, PADDED_E,
             )  # fmt: skip
             k = tl.where(attended[:, None], k, 0)
             if x.wide_gate is not None:
-                of_q += gated_sums(gradient, k, places, x.wide_gate, h, M, N, D, PADDED_D, 1)
+                of_q += tile.gated_sums(gradient, k, places, x.wide_gate, h, M, N, D, PADDED_D, 1)
             else:
                 through_gate = gradient
                 if x.gate is not None:
-                    through_gate = gradient * load_numbers(x.gate, h, places, M, N)
+                    through_gate = gradient * tile.load_numbers(x.gate, h, places, M, N)
                 of_q += tl.dot(through_gate.to(k.dtype), k, input_precision="ieee")
             if x.key_table is not None:
-                of_position += sum_rows(gradient, places, x.key_table, h, M, N, D, PADDED_D, 1, q.dtype)
+                of_position += tile.sum_rows(gradient, places, x.key_table, h, M, N, D, PADDED_D, 1, q.dtype)
             if x.pair_q is not None:
-                c = load_vectors(x.pair_k, b, h, own[2], n0, own[3], N, D, PADDED_D)
+                c = tile.load_vectors(x.pair_k, b, h, own[2], n0, own[3], N, D, PADDED_D)
                 kept_scores = without_resets(x, gradient, places, M, N)
                 of_pair += tl.dot(kept_scores.to(c.dtype), c, input_precision="ieee")
             if dscores is not None:
@@ -208,11 +187,11 @@ def queries_kernel(
                 n = n0 + tl.arange(0, N)[None, :]
                 at = dscores + ((b * x.heads + h) * x.queries + own[0] + m) * x.keys + own[2] + n
                 tl.store(at, gradient, mask=(m < own[1]) & (n < own[3]))
-        store_vectors(dq, of_q * x.scale, b, h, own[0], m0, own[1], M, D)
+        tile.store_vectors(dq, of_q * x.scale, b, h, own[0], m0, own[1], M, D)
         if x.key_table is not None:
-            store_vectors(dposition_q, of_position * x.scale, b, h, own[0], m0, own[1], M, D)
+            tile.store_vectors(dposition_q, of_position * x.scale, b, h, own[0], m0, own[1], M, D)
         if x.pair_q is not None:
-            store_vectors(dpair_q, of_pair * x.scale, b, h, own[0], m0, own[1], M, D)
+            tile.store_vectors(dpair_q, of_pair * x.scale, b, h, own[0], m0, own[1], M, D)
 
 
 @triton.jit
@@ -249,45 +228,45 @@ def tables_kernel(
     total = tl.zeros((ROWS, PADDED), tl.float32)
     for job in range(chunk * jobs_of_chunk, tl.minimum(jobs, (chunk + 1) * jobs_of_chunk)):
         b = (job // blocks).to(tl.int64)
-        own = sequence_of(x, b, job % blocks, False)
+        own = tile.sequence_of(x, b, job % blocks, False)
         m0 = own[6] * M
         if m0 < own[1]:
-            q = load_vectors(x.q, b, h, own[0], m0, own[1], M, D, PADDED_D)
-            grad = load_vectors(grad_out, b, h, own[0], m0, own[1], M, E, PADDED_E)
-            first, end = keys_of(x, own, m0, M, N)
+            q = tile.load_vectors(x.q, b, h, own[0], m0, own[1], M, D, PADDED_D)
+            grad = tile.load_vectors(grad_out, b, h, own[0], m0, own[1], M, E, PADDED_E)
+            first, end = tile.keys_of(x, own, m0, M, N)
             if own[7] & (own[3] > 0):
                 first, end = keys_of_rows(x, own, b, m0, table, row, first, end, M, N, ROWS)
             for n0 in range(first, end, N):
-                k = load_vectors(x.k, b, h // x.group, own[2], n0, own[3], N, D, PADDED_D)
-                v = load_vectors(x.v, b, h // x.group, own[2], n0, own[3], N, E, PADDED_E)
-                places = places_of(x, own, b, m0, n0, M, N)
+                k = tile.load_vectors(x.k, b, h // x.group, own[2], n0, own[3], N, D, PADDED_D)
+                v = tile.load_vectors(x.v, b, h // x.group, own[2], n0, own[3], N, E, PADDED_E)
+                places = tile.places_of(x, own, b, m0, n0, M, N)
                 weights, gradient, attended = tile_gradients(
                     x, own, b, h, m0, n0, q, k, v, grad, log_sum, delta, places, dropout_seed, dropout_stream,
                     M, N, D, PADDED_D, E, PADDED_E,
                 )  # fmt: skip
                 if OF == "key_table":
-                    vectors = load_vectors(x.position_q, b, h, own[0], m0, own[1], M, D, PADDED_D)
-                    spread = spread_by_row(gradient, places, table, row, M, N, ROWS, 1)
+                    vectors = tile.load_vectors(x.position_q, b, h, own[0], m0, own[1], M, D, PADDED_D)
+                    spread = tile.spread_by_row(gradient, places, table, row, M, N, ROWS, 1)
                     total += tl.dot(tl.trans(spread).to(vectors.dtype), vectors, input_precision="ieee")
                 elif OF == "query_table":
-                    vectors = load_vectors(x.position_k, b, h // x.group, own[2], n0, own[3], N, D, PADDED_D)
+                    vectors = tile.load_vectors(x.position_k, b, h // x.group, own[2], n0, own[3], N, D, PADDED_D)
                     vectors = tl.where(attended[:, None], vectors, 0)
                     by_key = tl.trans(gradient)
-                    spread = spread_by_row(by_key, swapped(places), table, row, N, M, ROWS, -1)
+                    spread = tile.spread_by_row(by_key, tile.swapped(places), table, row, N, M, ROWS, -1)
                     total += tl.dot(tl.trans(spread).to(vectors.dtype), vectors, input_precision="ieee")
                 elif OF == "value_table":
-                    spread = spread_by_row(weights, places, table, row, M, N, ROWS, 1)
+                    spread = tile.spread_by_row(weights, places, table, row, M, N, ROWS, 1)
                     total += tl.dot(tl.trans(spread).to(grad.dtype), grad, input_precision="ieee")
                 elif OF == "wide_gate":
                     clean = tl.where(attended[:, None], k, 0)
-                    total += by_column(gradient, q, clean, places, table, row, M, N, ROWS)
+                    total += tile.by_column(gradient, q, clean, places, table, row, M, N, ROWS)
                 else:
                     if OF == "gate":
                         clean = tl.where(attended[:, None], k, 0)
                         gradient *= tl.dot(q, tl.trans(clean), input_precision="ieee")
                     else:
                         gradient = without_resets(x, gradient, places, M, N)
-                    spread = spread_by_row(gradient, places, table, row, M, N, ROWS, 1)
+                    spread = tile.spread_by_row(gradient, places, table, row, M, N, ROWS, 1)
                     total += tl.sum(spread, 0)[:, None]
     if OF != "value_table" and OF != "bias":
         total *= x.scale

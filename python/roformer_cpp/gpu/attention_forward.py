@@ -6,22 +6,8 @@ Tri Dao, FlashAttention-2, arXiv 2307.08691: a program has a block of queries of
 import triton
 import triton.language as tl
 
+from . import attention_tiles as tile
 from .attention_call import Call, launch_fitting
-from .attention_tiles import (
-    LOG2_E,
-    MINUS_INFINITY,
-    allowed_keys,
-    allows_all,
-    kept,
-    keys_of,
-    load_vectors,
-    places_of,
-    sequence_of,
-    store_by_token,
-    store_vectors,
-    sum_rows,
-    tile_scores,
-)
 from .launch import checked_results
 from .tiles import padded, rows_of
 
@@ -34,42 +20,42 @@ def forward_kernel(
     """Writes out and log_sum of a block of M queries. D and E: the sizes of keys and of values."""
     b = tl.program_id(2).to(tl.int64)
     h = tl.program_id(1)
-    own = sequence_of(x, b, tl.program_id(0), False)
+    own = tile.sequence_of(x, b, tl.program_id(0), False)
     m0 = own[6] * M
     if m0 < own[1]:
-        q = load_vectors(x.q, b, h, own[0], m0, own[1], M, D, PADDED_D)
-        top = tl.full((M,), MINUS_INFINITY, tl.float32)
+        q = tile.load_vectors(x.q, b, h, own[0], m0, own[1], M, D, PADDED_D)
+        top = tl.full((M,), tile.MINUS_INFINITY, tl.float32)
         total = tl.zeros((M,), tl.float32)
         sums = tl.zeros((M, PADDED_E), tl.float32)
-        first, end = keys_of(x, own, m0, M, N)
+        first, end = tile.keys_of(x, own, m0, M, N)
         for n0 in range(first, end, N):
-            k = load_vectors(x.k, b, h // x.group, own[2], n0, own[3], N, D, PADDED_D)
-            v = load_vectors(x.v, b, h // x.group, own[2], n0, own[3], N, E, PADDED_E)
-            places = places_of(x, own, b, m0, n0, M, N)
-            score = tile_scores(x, own, b, h, m0, n0, q, k, places, M, N, D, PADDED_D)
-            if not allows_all(x, own, m0, n0, M, N):
-                allowed = allowed_keys(x, own, b, h, m0, n0, M, N)
-                score = tl.where(allowed, score, MINUS_INFINITY)
+            k = tile.load_vectors(x.k, b, h // x.group, own[2], n0, own[3], N, D, PADDED_D)
+            v = tile.load_vectors(x.v, b, h // x.group, own[2], n0, own[3], N, E, PADDED_E)
+            places = tile.places_of(x, own, b, m0, n0, M, N)
+            score = tile.tile_scores(x, own, b, h, m0, n0, q, k, places, M, N, D, PADDED_D)
+            if not tile.allows_all(x, own, m0, n0, M, N):
+                allowed = tile.allowed_keys(x, own, b, h, m0, n0, M, N)
+                score = tl.where(allowed, score, tile.MINUS_INFINITY)
                 v = tl.where(tl.max(allowed.to(tl.int32), 0)[:, None] > 0, v, 0)
             higher = tl.maximum(top, tl.max(score, 1))
-            level = tl.where(higher == MINUS_INFINITY, 0.0, higher)
+            level = tl.where(higher == tile.MINUS_INFINITY, 0.0, higher)
             weights = tl.exp2(score - level[:, None])
             shrink = tl.exp2(top - level)
             total = total * shrink + tl.sum(weights, 1)
             if x.threshold is not None:
-                weights = tl.where(kept(x, own, b, h, m0, n0, dropout_seed, dropout_stream, M, N), weights, 0.0)
+                weights = tl.where(tile.kept(x, own, b, h, m0, n0, dropout_seed, dropout_stream, M, N), weights, 0.0)
             sums = sums * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
             if x.value_table is not None:
-                sums += sum_rows(weights, places, x.value_table, h, M, N, E, PADDED_E, 1, v.dtype)
+                sums += tile.sum_rows(weights, places, x.value_table, h, M, N, E, PADDED_E, 1, v.dtype)
             top = higher
         has_keys = total > 0
         total = tl.where(has_keys, total, 1.0)
         scale = tl.where(has_keys, 1.0 / total, 0.0)
         if x.threshold is not None:
             scale *= 65536.0 / (65536.0 - x.threshold)
-        store_vectors(out, sums * scale[:, None], b, h, own[0], m0, own[1], M, E)
-        logs = tl.where(has_keys, top / LOG2_E + tl.log(total), MINUS_INFINITY)
-        store_by_token(log_sum, logs, b, h, x.heads, x.queries, own[0], m0, own[1], M)
+        tile.store_vectors(out, sums * scale[:, None], b, h, own[0], m0, own[1], M, E)
+        logs = tl.where(has_keys, top / tile.LOG2_E + tl.log(total), tile.MINUS_INFINITY)
+        tile.store_by_token(log_sum, logs, b, h, x.heads, x.queries, own[0], m0, own[1], M)
 
 
 def attention_kernel(*args, **kwargs):

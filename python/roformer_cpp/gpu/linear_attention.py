@@ -747,9 +747,7 @@ class _Launcher:
         self.queries = self.queries._replace(value_rows=y, scale=inverses, weight=weights)
 
 
-def linear_attention_kernel(
-    q: Tensor, k: Tensor, v: Tensor, *, feature_map: str, direction: str, **options: object
-) -> tuple[Tensor, Tensor, Tensor]:
+def linear_attention_kernel(*args: Tensor, **options: object) -> tuple[Tensor, Tensor, Tensor]:
     """``roformer::linear_attention_kernel``: arguments and results as ops/src/linear_attention_operator.h has them.
 
     Values of ``cu_seqlens`` and ``key_exponents`` are not checked, because that would wait for the device; no row
@@ -758,10 +756,10 @@ def linear_attention_kernel(
     Raises:
         ValueError: an argument outside the operator's rules, or a size that no kernel has.
     """
-    call = _Call(q, k, v, feature_map, direction, **options)
+    call = _Call(*args, **options)
     out, denominators, state_after = checked_results("linear_attention_kernel", **vars(call))
     _check(call)
-    with on_device(q):
+    with on_device(call.q):
         if call.state is not None:
             state_after.copy_(call.state)
         _forward(_Launcher(call), out, denominators, state_after if call.state is not None else None)
@@ -781,25 +779,15 @@ def _float64_denominators(out: Tensor) -> Tensor:
 
 
 def linear_attention_kernel_backward(
-    grad_out: Tensor,
-    out: Tensor,
-    denominators: Tensor,
-    wanted: list[bool],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    feature_map: str,
-    direction: str,
-    **options: object,
+    grad_out: Tensor, out: Tensor, denominators: Tensor, wanted: list[bool], *args: Tensor, **options: object
 ) -> list[Tensor]:
     """``roformer::linear_attention_kernel_backward``, as the forward; the sums of keys are computed again."""
-    call = _Call(q, k, v, feature_map, direction, **options)
+    call = _Call(*args, **options)
     arguments = {name: value for name, value in vars(call).items() if not name.startswith("state")}
     given = {"grad_out": grad_out, "out": out, "denominators": denominators, "wanted": wanted}
     results = checked_results("linear_attention_kernel_backward", **given, **arguments)
     _check(call)
-    with on_device(q):
+    with on_device(call.q):
         launcher = _Launcher(call)
         if launcher.chunk_count == 0:
             return results

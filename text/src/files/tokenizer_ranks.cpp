@@ -266,11 +266,14 @@ TokenizerJson read_tekken(const std::string& path) {
   for (const auto& [name, list] : {std::pair("vocab", &vocab), std::pair("special_tokens", &specials)}) {
     if (!list->is_array()) fail(kRanksWhere, "{}: {} must be a list, got another value", path, name);
   }
-  if (special_count < std::ssize(specials) || size <= special_count || size - special_count > std::ssize(vocab)) {
-    fail(kRanksWhere,
-         "{}: default_vocab_size must be at most the {} tokens and default_num_special_tokens, which is at "
-         "least the {} special tokens, got {} and {}",
-         path, vocab.size(), specials.size(), size, special_count);
+  constexpr int64_t kMostSpecials = int64_t{1} << 20;
+  if (special_count < std::ssize(specials) || special_count > kMostSpecials) {
+    fail(kRanksWhere, "{}: default_num_special_tokens must be from the {} special tokens to {}, got {}", path,
+         specials.size(), kMostSpecials, special_count);
+  }
+  if (size <= special_count || size - special_count > std::ssize(vocab)) {
+    fail(kRanksWhere, "{}: default_vocab_size must be above the {} special tokens by at most the {} of vocab, got {}",
+         path, special_count, vocab.size(), size);
   }
   std::vector<std::string> names(static_cast<size_t>(special_count));
   std::vector<bool> controls(names.size(), true);
