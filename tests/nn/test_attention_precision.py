@@ -160,3 +160,12 @@ def test_terms_may_be_of_another_dtype(dtype, terms_dtype):
         torch.bfloat16: (tol.BF16_ATTENTION, tol.BF16_ATTENTION),
     }[dtype]
     torch.testing.assert_close(*outs, atol=atol, rtol=rtol)
+
+
+def test_weights_below_normal_numbers_are_zero():
+    """Products of subnormal numbers would be some 100 times slower."""
+    q, k, v = (
+        torch.tensor(x).reshape(1, -1, 1, 2) for x in ([1.0, 0.0], [0.0, 0.0, -90.0, 0.0], [1.0, 1.0, 2e38, 1.0])
+    )
+    out = attention(q, k, v, scale=1.0)
+    assert torch.equal(out, torch.ones_like(out))
