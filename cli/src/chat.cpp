@@ -1,17 +1,22 @@
 // roformer chat: a conversation with a causal language model, on a terminal or line by line.
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "command.h"
 #include "generation_options.h"
@@ -35,6 +40,13 @@ constexpr const char* kChatHelp =
     "Ctrl-C ends an answer. Everything else is said to the model.";
 
 volatile std::sig_atomic_t was_interrupted = 0;
+int interrupts = -1;  // an eventfd that is readable after an interrupt: any thread may get the signal
+
+void forget_interrupts() {
+  was_interrupted = 0;
+  uint64_t count;
+  if (interrupts >= 0) std::ignore = ::read(interrupts, &count, sizeof count);
+}
 
 // While it exists, SIGINT sets was_interrupted. A signal that the parent process ignores stays ignored.
 class Interruptible {
@@ -42,8 +54,15 @@ class Interruptible {
   Interruptible() {
     sigaction(SIGINT, nullptr, &earlier_);
     if (earlier_.sa_handler == SIG_IGN) return;
-    struct sigaction action {};  // without SA_RESTART: it ends a read, too
-    action.sa_handler = [](int) { was_interrupted = 1; };
+    interrupts = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      const int before = errno;
+      was_interrupted = 1;
+      const uint64_t one = 1;
+      std::ignore = ::write(interrupts, &one, sizeof one);
+      errno = before;
+    };
     sigaction(SIGINT, &action, nullptr);
   }
   ~Interruptible() { sigaction(SIGINT, &earlier_, nullptr); }
@@ -80,11 +99,14 @@ class Lines {
     constexpr size_t kMostBytes = size_t{16} << 20;
     if (held_.size() > kMostBytes)
       fail(kChatWhere, "a message must have at most {} bytes, got more in a line", kMostBytes);
+    pollfd ready[] = {{STDIN_FILENO, POLLIN, 0}, {interrupts, POLLIN, 0}};
+    while (::poll(ready, std::size(ready), -1) < 0 && errno == EINTR) {
+    }
+    if (ready[1].revents != 0) throw Interrupted{};
     char part[65536];
     const ssize_t count = ::read(STDIN_FILENO, part, sizeof part);
-    if (count < 0 && errno == EINTR) {
-      if (was_interrupted != 0) throw Interrupted{};
-    } else if (count < 0) {
+    if (count < 0) {
+      if (errno == EINTR) return;
       fail(kChatWhere, "standard input must be readable, got: {}", std::strerror(errno));
     } else if (count == 0) {
       is_at_end_ = true;
@@ -146,8 +168,8 @@ class Chat {
 
   // False: the end.
   bool take_line() {
+    forget_interrupts();
     if (is_terminal_) show("> ");
-    was_interrupted = 0;
     std::optional<std::string> line;
     try {
       line = lines_.next();

@@ -6,7 +6,6 @@
 // file. So do directories of rotary decoders, whatever class they name: published directories often name GPT2Tokenizer
 // together with a tokenizer.json that splits digits, with which the model was trained.
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "files/directory_class.h"
 #include "files/sentencepiece_classes.h"
 #include "files/tokenizer_files.h"
 #include "pipelines/pipeline.h"
@@ -29,46 +29,6 @@ namespace rf::text {
 namespace {
 
 constexpr char kConfigWhere[] = "tokenizer_config";
-
-// The tokenizer class of a directory; without a pipeline tokenizer.json defines everything.
-struct DirectoryClass {
-  std::optional<Pipeline> pipeline = {};
-  const TokenizerClass* settings = nullptr;
-  const SentencePieceClass* pieces = nullptr;
-
-  bool has_word_pieces() const { return pipeline && pipeline->has_word_pieces(); }
-  bool is(InTokenizerJson part) const { return pipeline && pipeline->entry().in_tokenizer_json == part; }
-};
-
-std::optional<DirectoryClass> find_class(const std::function<bool(const TokenizerClass&)>& matches) {
-  for (const Pipeline pipeline : all_pipelines()) {
-    for (const TokenizerClass& known : pipeline.entry().classes) {
-      if (matches(known)) return DirectoryClass{pipeline, &known};
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<DirectoryClass> class_of_name(std::string_view name) {
-  constexpr std::string_view kByFile[] = {"PreTrainedTokenizer", "TokenizersBackend", "Qwen2Tokenizer"};
-  const SentencePieceClass* const pieces = find_sentencepiece_class(name);
-  if (pieces != nullptr || std::ranges::find(kByFile, name) != std::end(kByFile))
-    return DirectoryClass{.pieces = pieces};
-  return find_class([name](const TokenizerClass& known) {
-    return known.name == name || std::ranges::find(known.other_names, name) != known.other_names.end();
-  });
-}
-
-bool is_decoder_type(std::string_view type) {
-  constexpr std::string_view kTypes[] = {"llama", "mistral", "qwen2", "gpt_neox"};
-  return std::ranges::find(kTypes, type) != std::end(kTypes);
-}
-
-std::optional<DirectoryClass> class_of_model(std::string_view type) {
-  if (type.empty()) return std::nullopt;
-  if (type == "modernbert" || is_decoder_type(type)) return DirectoryClass{};
-  return find_class([type](const TokenizerClass& known) { return known.model_type == type; });
-}
 
 class Loader {
  public:
