@@ -32,12 +32,12 @@ namespace {
 
 constexpr const char* kChatWhere = "chat";
 constexpr const char* kChatHelp =
-    "/read FILE      say the text of a file to the model, as one message\n"
+    "/read FILE      send the text of a file as one message\n"
     "/reset          begin a new conversation\n"
     "/system [TEXT]  begin a new conversation with this system message, or without one\n"
     "/help           this list\n"
     "/quit           end, as the end of the input does\n"
-    "Ctrl-C ends an answer. Everything else is said to the model.";
+    "Ctrl-C ends an answer. Every other line is a message.";
 
 volatile std::sig_atomic_t was_interrupted = 0;
 int interrupts = -1;  // an eventfd that is readable after an interrupt: any thread may get the signal
@@ -112,12 +112,12 @@ class Lines {
       is_at_end_ = true;
     } else {
       held_.append(part, static_cast<size_t>(count));
-      // Linux drops what is longer.
+      // Linux keeps 4,095 bytes of a line and its end, and drops the rest.
       constexpr ssize_t kMostOfTerminal = 4096;
       if (is_terminal_ && count >= kMostOfTerminal) {
         held_.clear();
         fail<ArgumentError>(kChatWhere,
-                            "a line of a terminal must have at most {} bytes, got more (/read FILE says longer texts)",
+                            "a line of a terminal must have at most {} bytes, got more (/read FILE sends longer texts)",
                             kMostOfTerminal - 2);
       }
     }
@@ -145,14 +145,24 @@ class Chat {
       interruptible.emplace();
       say("/help lists the commands");
     }
-    while (take_line()) {
+    try {
+      while (take_line()) {
+      }
+    } catch (...) {  // of input that is not a terminal
+      write_prompt_cache();
+      throw;
     }
-    if (!prompt_cache_.empty() && !prompt_.empty())
-      continuer_.write_prompt_cache(prompt_cache_, prompt_, tasks::PromptForm::kChat);
+    write_prompt_cache();
     if (is_terminal_) show("\n");
   }
 
  private:
+  // Of the conversation up to its last question.
+  void write_prompt_cache() const {
+    if (!prompt_cache_.empty() && !prompt_.empty())
+      continuer_.write_prompt_cache(prompt_cache_, prompt_, tasks::PromptForm::kChat);
+  }
+
   // A new conversation.
   void begin(const std::string& system) {
     check_text("a system message", system);
@@ -205,7 +215,7 @@ class Chat {
       fail<ArgumentError>(
           kChatWhere,
           "a line with / in front must be /help, /quit, /read FILE, /reset or /system TEXT, got {} (a space "
-          "before / says it to the model)",
+          "before / sends it as a message)",
           io::printable(line));
     }
     if (line.find_first_not_of(" \t") != std::string::npos) ask(line);

@@ -1,6 +1,7 @@
 // Options of the commands that write text with a causal language model (see the header).
 #include "generation_options.h"
 
+#include <filesystem>
 #include <initializer_list>
 #include <string_view>
 
@@ -72,6 +73,11 @@ void finish_text_options(const CLI::App& app, const Common& common, TextOptions&
     fail_usage(where, "--num-return-sequences must be 1 without sampling and --beams, got {}",
                options.generation.return_sequences);
   }
+  for (const char* name : {"--draft", "--prompt-cache"}) {
+    const auto* const option = app.get_option_no_throw(name);
+    if (option != nullptr && option->count() > 0 && option->as<std::string>().empty())
+      fail_usage(where, "{} must be a path, got \"\"", name);
+  }
   if (!options.draft.empty() && (has_beams || options.generation.return_sequences != 1)) {
     fail_usage(where, "--draft must be without --beams and --num-return-sequences, got {}",
                has_beams ? "--beams" : "--num-return-sequences");
@@ -97,6 +103,9 @@ std::string draft_text(const engine::Drafted& before, const engine::Drafted& aft
 
 tasks::Continuer open_continuer(const TextOptions& options) {
   check_dictionaries(options.load);
+  const auto folder = std::filesystem::path(options.prompt_cache).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    fail(options.prompt_cache, "a prompt cache must be in a folder that exists, got {}", folder.string());
   tasks::Continuer continuer(model_of_run(options.model_dir, say),
                              {.precision = options.precision,
                               .cache_precision = options.cache_precision,

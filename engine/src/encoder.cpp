@@ -9,6 +9,7 @@
 #include "parallel_for.h"
 #include "position.h"
 #include "rf/engine/interrupt.h"
+#include "rf/engine/names.h"
 #include "rf/io/error.h"
 #include "rf/io/half.h"
 #include "rf/model/computed_encoding.h"
@@ -403,7 +404,9 @@ void Encoder::check_ids(std::span<const int32_t> ids) const {
 
 void Encoder::set_cache_precision(CachePrecision precision) {
   if (precision == CachePrecision::kAuto) return;
-  if (linear_) fail<ArgumentError>("model", "cache_precision must be auto with linear attention, got another");
+  if (linear_)
+    fail<ArgumentError>("model", "cache_precision must be auto with linear attention, got {}",
+                        name_in(kCachePrecisionNames, precision));
   cache_type_ = precision == CachePrecision::kInt8 ? RF_CACHE_INT8 : RF_CACHE_BF16;
 }
 

@@ -10,6 +10,9 @@
 #include <fstream>
 
 #include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/model/checkpoint_files.h"
+#include "rf/model/position_terms.h"
 
 namespace rf::engine {
 
@@ -27,8 +30,12 @@ void FileHash::add_text(std::string_view text) {
 }
 
 void FileHash::add_file(const std::string& path) {
-  constexpr size_t kBlock = size_t{1} << 20;
   add_text(std::filesystem::path(path).filename().string());
+  add_bytes_of(path);
+}
+
+void FileHash::add_bytes_of(const std::string& path) {
+  constexpr size_t kBlock = size_t{1} << 20;
   std::ifstream file(path, std::ios::binary);
   std::string block(kBlock, '\0');
   uint64_t size = 0;
@@ -48,12 +55,11 @@ std::string FileHash::hex() const {
 
 std::vector<std::string> model_files(const std::string& path) {
   namespace fs = std::filesystem;
-  std::vector<std::string> files;
-  if (!fs::is_directory(path)) return files;
-  for (const auto& entry : fs::directory_iterator(path)) {
-    const std::string name = entry.path().filename().string();
-    const bool weights = name.starts_with("model") && name.find(".safetensors") != std::string::npos;
-    if (name == "config.json" || weights) files.push_back(entry.path().string());
+  if (!fs::is_directory(path)) return {};
+  std::vector<std::string> files = checkpoint_paths(path);
+  for (const char* name : {"config.json", kPositionTermsFile}) {
+    const std::string file = (fs::path(path) / name).string();
+    if (io::has_file(file)) files.push_back(file);
   }
   std::ranges::sort(files);
   return files;

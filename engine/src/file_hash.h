@@ -13,17 +13,17 @@ class FileHash {
   FileHash();
   ~FileHash();
   void add_text(std::string_view text);
-  // The file's name and its bytes, which are read in blocks: a mapping of the weights would count as memory in use.
-  // Throws Error.
-  void add_file(const std::string& path);
-  std::string hex() const;  // 128 bits
+  // The file's bytes, which are read in blocks: a mapping of the weights would count as memory in use. Throws Error.
+  void add_bytes_of(const std::string& path);
+  void add_file(const std::string& path);  // its name, too
+  std::string hex() const;                 // 128 bits
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// The configuration and the weights of a model directory, in order; none of another path.
+// The files of a model directory that decide its results, in order; none of another path. Throws Error.
 std::vector<std::string> model_files(const std::string& path);
 
 }  // namespace rf::engine

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "file_hash.h"
 #include "prompt_file.h"
@@ -139,7 +140,7 @@ struct Generator::Impl {
 
   // The first tokens of a prompt whose keys and values a sequence has. The last one is computed for its logits.
   int64_t kept_tokens(int64_t sequence, std::span<const int32_t> prompt) const {
-    if (prompt.empty() || !decoder.keeps_states()) return 0;
+    if (prompt.empty() || !decoder.keeps_states(std::ssize(prompt))) return 0;
     const std::span<const int32_t> known = decoder.ids(sequence);
     return std::ranges::mismatch(prompt.first(prompt.size() - 1), known).in1 - prompt.begin();
   }
@@ -147,7 +148,7 @@ struct Generator::Impl {
   // That of a model whose tokens keep their states.
   KeyValueCache& cache() {
     auto* const cache = dynamic_cast<KeyValueCache*>(&decoder.cache());
-    if (cache == nullptr || !decoder.keeps_states(std::ssize(decoder.ids(0)))) {
+    if (cache == nullptr || !decoder.keeps_states(std::numeric_limits<int32_t>::max())) {
       fail(kGeneratorWhere,
            "a prompt cache must be of a model whose keys and values stay as a sequence grows, got linear attention, a "
            "prefix language model, or a rotation that changes with the length");
@@ -156,19 +157,16 @@ struct Generator::Impl {
   }
 
   PromptFacts facts(const PromptOrigin& origin) const {
-    return {
-        {"format", "roformer prompt cache 1"},
-        {"version", rf_version()},
-        {"instruction_set", rf_target()},
-        {"precision",
-         std::string(
-             std::ranges::find(kPrecisionNames, origin.precision, &Names<Precision, 3>::value_type::second)->first)},
-        {"model", origin.model_hash}};
+    return {{"format", "roformer prompt cache 1"},
+            {"version", rf_version()},
+            {"instruction_set", rf_target()},
+            {"precision", std::string(name_in(kPrecisionNames, origin.precision))},
+            {"model", origin.model_hash}};
   }
 
   // Tokens at the front of the prompt, which are in the file but not in a sequence.
   void take_from_file(std::span<const int32_t> prompt) {
-    if (file == nullptr) return;
+    if (file == nullptr || !decoder.keeps_states(std::ssize(prompt))) return;
     const int64_t same = std::ranges::mismatch(prompt, file->ids()).in1 - prompt.begin();
     if (same <= kept_tokens(0, prompt)) return;
     decoder.truncate(0, 0);
@@ -234,8 +232,8 @@ struct Generator::Impl {
 
   void check_draft(const GenerationOptions& options, int64_t tokens) const {
     if (PromptSearch::sequences_of(options) > 1 || options.search == Search::kBeams)
-      fail(kGeneratorWhere, "a draft must be without beams and with one result for a prompt, got {}",
-           PromptSearch::sequences_of(options));
+      fail(kGeneratorWhere, "a draft must be without beams and with one result for a prompt, got {} of {}",
+           PromptSearch::sequences_of(options), options.search == Search::kBeams ? "beam search" : "sampling");
     if (!decoder.keeps_states(tokens)) {
       fail(kGeneratorWhere,
            "a draft must be with a model whose keys and values stay as a sequence grows, got linear attention, a "
@@ -410,7 +408,9 @@ bool Generator::step() { return impl_->step_run(); }
 
 std::vector<std::vector<Generated>> Generator::take() { return std::move(impl_->run->results); }
 
-Drafted Generator::drafted() const { return impl_->run == nullptr ? Drafted{} : impl_->run->drafted; }
+Drafted Generator::take_drafted() {
+  return impl_->run == nullptr ? Drafted{} : std::exchange(impl_->run->drafted, Drafted{});
+}
 
 int64_t Generator::kept_tokens() const { return impl_->run->kept; }
 
@@ -430,13 +430,11 @@ void Generator::write_prompt(const std::string& path, const PromptOrigin& origin
 
 std::string hash_of_model(const std::string& path) {
   FileHash hash;
-  std::vector<std::string> files;
   if (const std::optional<std::string> gguf = gguf_path(path)) {
-    files = io::GgufFile(*gguf).paths();
+    for (const std::string& file : io::GgufFile(*gguf).paths()) hash.add_bytes_of(file);
   } else {
-    files = model_files(path);
+    for (const std::string& file : model_files(path)) hash.add_file(file);
   }
-  for (const std::string& file : files) hash.add_file(file);
   return hash.hex();
 }
 

@@ -11,6 +11,7 @@
 #include "heads.h"
 #include "parallel_for.h"
 #include "position.h"
+#include "rf/engine/names.h"
 #include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/warning.h"
@@ -297,8 +298,8 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   info = info_of(config, head);
   encoder.emplace(config, path, weights, prefix, options.precision, options.warn);
   if (options.cache_precision != CachePrecision::kAuto && (head != Head::kCausalLm || !info.causal)) {
-    fail<ArgumentError>("model", "cache_precision must be auto without a causal language model, got another for {}",
-                        info.architecture);
+    fail<ArgumentError>("model", "cache_precision must be auto without a causal language model, got {} for {}",
+                        name_in(kCachePrecisionNames, options.cache_precision), info.architecture);
   }
   encoder->set_cache_precision(options.cache_precision);
   if (!options.layer_weights.empty()) encoder->set_layer_weights(options.layer_weights);

@@ -21,7 +21,8 @@ io::DType dtype_of(const KeyValueCache::Shape& shape) {
 
 // Facts about the cache's form too.
 PromptFacts with_form(PromptFacts facts, const KeyValueCache::Shape& shape) {
-  facts["cache"] = io::safetensors_name(dtype_of(shape));
+  const io::DType dtype = dtype_of(shape);
+  facts["cache_precision"] = dtype == io::DType::kI8 ? "int8" : dtype == io::DType::kBF16 ? "bfloat16" : "float32";
   return facts;
 }
 
@@ -64,6 +65,10 @@ PromptFile::PromptFile(const std::string& path, const PromptFacts& facts, const 
                        int64_t vocab_size)
     : file_(path) {
   PromptFacts given = file_.metadata();
+  if (given["format"] != facts.at("format")) {
+    fail(path, "a prompt cache must be a file that this version's --prompt-cache wrote, got {}",
+         given["format"].empty() ? "another" : io::printable(given["format"]));
+  }
   for (const auto& [key, value] : with_form(facts, cache.shape())) {
     if (given[key] != value) {
       fail(path, "a prompt cache must have {} {}, that of this call, got {}", key, value,

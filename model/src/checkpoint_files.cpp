@@ -50,15 +50,23 @@ bool has_entry(const fs::path& path) {
 
 }  // namespace
 
+std::vector<std::string> checkpoint_paths(const std::string& model_dir) {
+  const fs::path dir = model_dir;
+  if (has_entry(dir / "model.safetensors")) return {dir / "model.safetensors"};
+  const fs::path index = dir / "model.safetensors.index.json";
+  std::vector<std::string> paths;
+  if (!has_entry(index)) return paths;
+  for (const std::string& name : shard_names(index)) paths.push_back(dir / name);
+  return paths;
+}
+
 CheckpointFiles::CheckpointFiles(const std::string& model_dir, const std::string& where) {
   const fs::path dir = model_dir;
-  if (has_entry(dir / "model.safetensors")) {
-    add(dir / "model.safetensors");
-  } else if (const fs::path index = dir / "model.safetensors.index.json"; has_entry(index)) {
-    const std::set<std::string> names = shard_names(index);
-    files_.reserve(names.size());  // views point into the files
-    for (const std::string& name : names) add(dir / name);
-  } else if (has_entry(dir / "pytorch_model.bin") || has_entry(dir / "pytorch_model.bin.index.json")) {
+  const std::vector<std::string> paths = checkpoint_paths(model_dir);
+  files_.reserve(paths.size());  // views point into the files
+  for (const std::string& path : paths) add(path);
+  if (!paths.empty()) return;
+  if (has_entry(dir / "pytorch_model.bin") || has_entry(dir / "pytorch_model.bin.index.json")) {
     fail(where,
          "weights must be model.safetensors, got only pytorch_model.bin in {}; python -m roformer_cpp.convert {} "
          "NEW_DIR converts them",

@@ -76,7 +76,7 @@ std::shared_ptr<const tasks::JsonSchema> schema_of(const Fields& fields, const O
   const nlohmann::json* const format = fields.find("response_format");
   if (format == nullptr) return nullptr;
   if (!format->is_object()) refuse_generation("response_format must be an object, got another value");
-  static_cast<void>(Fields(*format).required("type"));
+  if (!format->contains("type")) refuse_generation("response_format must have a type, got none");
   const std::string type = Fields(*format).one_of("type", {"text", "json_object", "json_schema"});
   if (type == "text") return nullptr;
   if (type == "json_object") return std::make_shared<const tasks::JsonSchema>(tasks::JsonSchema::any_object());
@@ -94,12 +94,13 @@ Generation chat_of(const Fields& fields, const std::string& body, const tasks::C
   OrderedJson variables = given.value("chat_template_kwargs", OrderedJson::object());
   if (!variables.is_object()) refuse_generation("chat_template_kwargs must be an object, got another value");
   if (variables.contains("tools"))
-    refuse_generation("chat_template_kwargs must be without tools, which are a field, got both");
+    refuse_generation("chat_template_kwargs must be without tools, which are a field of the request, got tools");
+  const std::string tool_choice = fields.one_of("tool_choice", {"auto", "none"});
   if (const nlohmann::json* const tools = fields.find("tools")) {
     const auto is_object = [](const nlohmann::json& tool) { return tool.is_object(); };
     if (!tools->is_array() || !std::ranges::all_of(*tools, is_object))
       refuse_generation("tools must be a list of objects, got another value");
-    if (fields.one_of("tool_choice", {"auto", "none"}) == "auto") variables["tools"] = given["tools"];
+    if (tool_choice == "auto") variables["tools"] = given["tools"];
   }
   static_cast<void>(fields.required("messages"));
   generation.prompts = {continuer.chat(given["messages"], variables)};

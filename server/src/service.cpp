@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "rf/engine/names.h"
 #include "rf/io/error.h"
 #include "rf/io/json_field.h"
 #include "rf/io/printable.h"
@@ -44,6 +45,11 @@ std::shared_ptr<const Models> open_models(const ServerOptions& options, Metrics&
     if (is_known)
       fail<ArgumentError>(kServeWhere, "models must have different names, got {} twice", io::printable(each.name));
     models.push_back(std::make_unique<ServedModel>(each, options, metrics));
+  }
+  const auto generates = [](const auto& model) { return model->kind() == std::string_view("generator"); };
+  if (options.cache_precision != engine::CachePrecision::kAuto && std::ranges::none_of(models, generates)) {
+    fail<ArgumentError>(kServeWhere, "cache_precision must be auto without a model that generates, got {}",
+                        name_in(engine::kCachePrecisionNames, options.cache_precision));
   }
   return std::make_shared<const Models>(std::move(models));
 }

@@ -123,7 +123,7 @@ struct Continuer::Impl {
   }
   void give_back(engine::Generator generator) {
     const std::lock_guard lock(mutex);
-    drafted += generator.drafted();
+    drafted += generator.take_drafted();
     if (idle.size() < kMostIdle) idle.push_back(std::move(generator));
   }
 

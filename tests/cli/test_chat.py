@@ -219,7 +219,7 @@ def test_long_lines(case, tmp_path, terminal):
     chat.until("> ")
     for count in (4095, 5000):
         chat.say("a" * count)
-        chat.until(r"a line of a terminal must have at most 4094 bytes, got more \(/read FILE says longer texts\)")
+        chat.until(r"a line of a terminal must have at most 4094 bytes, got more \(/read FILE sends longer texts\)")
         chat.until("> ")
     (tmp_path / "long.txt").write_text("dogs\n" * 70)
     chat.say(f"/read {tmp_path / 'long.txt'}")

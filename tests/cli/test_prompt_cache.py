@@ -86,6 +86,60 @@ def test_gguf(tmp_path):
         assert text == generate(path, LONG + name) and kept == (0 if name == "a" else tokens - 1)
 
 
+def test_rotations_that_change_with_the_length(folder, tmp_path):
+    """A prompt within the trained length does not decide the keys of one beyond it: nothing is kept or read."""
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    config = json.loads((model / "config.json").read_text())
+    config |= {
+        "max_position_embeddings": 32,
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0},
+    }
+    (model / "config.json").write_text(json.dumps(config))
+    prompts = [LONG[:20], LONG * 4]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in prompts))
+    given = ("--model", model, "--input", tmp_path / "prompts.jsonl", "--max-new-tokens", 6, "--no-stop")
+    one, two = (results("generate", *given, "--batch", batch) for batch in (1, 2))
+    assert one == two
+    said = refused("generate", "--model", model, "--prompt", "a", "--prompt-cache", tmp_path / "cache")
+    assert "a rotation that changes with the length" in said and not (tmp_path / "cache").exists()
+
+
+def test_other_names(folder, tmp_path):
+    """The files that the index names decide, whatever they are called; a GGUF file may be renamed."""
+    model, cache = tmp_path / "model", tmp_path / "cache"
+    shutil.copytree(folder, model)
+    weights = safetensors.numpy.load_file(model / "model.safetensors")
+    (model / "model.safetensors").rename(model / "weights-1.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, "weights-1.safetensors")}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    generate(model, LONG, cache=cache)
+    shutil.copy(cache, model / "model-prompt.safetensors")  # no file of the model
+    assert generate(model, LONG, cache=cache)[2] > 0
+    safetensors.numpy.save_file(
+        {name: 1.1 * x for name, x in weights.items()}, model / "weights-1.safetensors", {"format": "pt"}
+    )
+    said = refused("generate", "--model", model, "--prompt", LONG, "--prompt-cache", cache)
+    assert "must have model" in said
+    gguf, other = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    write_gguf(make_decoder("llama", vocab_size=330), gguf, "F32", (make_tokenizer(330), "smollm"))
+    generate(gguf, LONG, cache=tmp_path / "of-gguf")
+    gguf.rename(other)
+    assert generate(other, LONG, cache=tmp_path / "of-gguf")[2] > 0
+
+
+@pytest.mark.parametrize("option", ["--draft", "--prompt-cache"])
+def test_empty_path(folder, option):
+    assert f'{option} must be a path, got ""' in refused(
+        "generate", "--model", folder, "--prompt", "a", option, "", code=2
+    )
+
+
+def test_no_folder(folder, tmp_path):
+    said = refused("chat", "--model", folder, "--prompt-cache", tmp_path / "none" / "cache")
+    assert "must be in a folder that exists" in said
+
+
 def without(key):
     def change(tensors, facts):
         (facts if key in facts else tensors).pop(key)
@@ -119,7 +173,9 @@ def test_refused(folder, tmp_path):
     for at in range(8, 300, 9):  # of the header
         message(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
     assert 'must have precision int8, that of this call, got "float32"' in message(whole, "--precision", "int8")
-    assert 'must have cache BF16, that of this call, got "F32"' in message(whole, "--cache-precision", "bfloat16")
+    assert 'must have cache_precision bfloat16, that of this call, got "float32"' in message(
+        whole, "--cache-precision", "bfloat16"
+    )
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     tensors = safetensors.numpy.load_file(other / "model.safetensors")
@@ -132,7 +188,7 @@ def test_refused(folder, tmp_path):
     tensors, facts = safetensors.numpy.load_file(cache), header["__metadata__"]
     for change, rule in (
         (fact("version", "0.0.9"), "must have version"),
-        (fact("format", "roformer prompt cache 9"), "must have format roformer prompt cache 1"),
+        (fact("format", "roformer prompt cache 9"), "must be a file that this version's --prompt-cache wrote"),
         (fact("instruction_set", "VAX"), "must have instruction_set"),
         (without("model"), "must have model"),
         (without("data_hash"), "it is damaged"),

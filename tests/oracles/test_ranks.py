@@ -184,10 +184,10 @@ CASES = {
     "negative": (first_line("IQ== -1"), "each once, got -1 in line 1"),
     "too large": (first_line("IQ== 2000000"), "each once, got 2000000 in line 1"),
     "doubled rank": (first_line("IQ== 5"), "each once, got 5 in line 6"),
-    "bad base64": (first_line("I!== 0"), 'a token must be base64 of 1 to 1024 bytes, got "I!==" in line 1'),
+    "bad base64": (first_line("I!== 0"), 'a token must be base64 of 1 to 256 bytes, got "I!==" in line 1'),
     "short base64": (first_line("IQ= 0"), "a token must be base64"),
     "no bytes": (first_line("==== 0"), "a token must be base64"),
-    "long token": (first_line("IQAA" * 400 + " 0"), "a token must be base64 of 1 to 1024 bytes"),
+    "long token": (first_line("IQAA" * 400 + " 0"), "a token must be base64 of 1 to 256 bytes"),
     "doubled token": (first_line("Ig== 0"), "tokens must be unique"),
     "lacks a byte": (first_line("ISEhISEh 0"), "each of the 256 bytes must have a rank, got none for 33"),
     "tekken: a list": (

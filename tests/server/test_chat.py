@@ -144,7 +144,7 @@ def test_client(server):
         ({"tools": "x"}, "tools must be a list of objects"),
         ({"tools": ["x"]}, "tools must be a list of objects"),
         ({"tools": {"type": "function"}}, "tools must be a list of objects"),
-        ({"response_format": {}}, "type must be given, got none"),
+        ({"response_format": {}}, "response_format must have a type, got none"),
         ({"chat_template_kwargs": {"refused": True}}, "no more"),
         ({"model": "dense"}, "this route needs a causal language model"),
     ],

@@ -18,6 +18,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
+#include "rf/io/warning.h"
 #include "splitters/expression.h"
 #include "splitters/published_expressions.h"
 
@@ -27,11 +28,12 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kRanksWhere = "tokenizer";
-constexpr size_t kMostTokenBytes = 1024;
+constexpr size_t kMostTokenBytes = 256;
 
 // The special tokens follow the ranks; "" is an id without a token.
 struct RankFile {
   std::string_view name, expression;
+  size_t ranks;  // of the published file
   bool nfc;
   std::vector<std::string> specials;
   std::string_view bos, eos;
@@ -64,14 +66,14 @@ const RankFile* find_rank_file(std::string_view name) {
       "<|finetune_right_pad_id|> <|reserved_special_token_2|> <|start_header_id|> <|end_header_id|> <|eom_id|> "
       "<|eot_id|> <|python_tag|>";
   static const std::vector<RankFile> kFiles = {
-      {kLlamaRanks, kLlama3Expression, false, numbered(kLlama, "reserved_special_token_", 3, 247), "<|begin_of_text|>",
-       "<|end_of_text|>"},
-      {"qwen.tiktoken", kQwen2Expression, true, numbered("<|endoftext|> <|im_start|> <|im_end|>", "extra_", 0, 204), "",
-       kEnd},
-      {"cl100k_base.tiktoken", kCl100kExpression, false,
+      {kLlamaRanks, kLlama3Expression, 128000, false, numbered(kLlama, "reserved_special_token_", 3, 247),
+       "<|begin_of_text|>", "<|end_of_text|>"},
+      {"qwen.tiktoken", kQwen2Expression, 151643, true,
+       numbered("<|endoftext|> <|im_start|> <|im_end|>", "extra_", 0, 204), "", kEnd},
+      {"cl100k_base.tiktoken", kCl100kExpression, 100256, false,
        with_end_of_prompt(" <|endoftext|> <|fim_prefix|> <|fim_middle|> <|fim_suffix|>"), "", kEnd},
-      {"o200k_base.tiktoken", kO200kExpression, false, with_end_of_prompt(" <|endoftext|>"), "", kEnd},
-      {"r50k_base.tiktoken", kGpt2Expression, false, words(kEnd), "", kEnd}};
+      {"o200k_base.tiktoken", kO200kExpression, 199998, false, with_end_of_prompt(" <|endoftext|>"), "", kEnd},
+      {"r50k_base.tiktoken", kGpt2Expression, 50256, false, words(kEnd), "", kEnd}};
   const auto found = std::ranges::find(kFiles, name, &RankFile::name);
   return found == kFiles.end() ? nullptr : &*found;
 }
@@ -230,6 +232,10 @@ TokenizerJson read_ranks(const std::string& path, RankSpecials specials) {
   const RankFile& known = *find_rank_file(name);
   TokenizerJson out = ranks.finish({}, std::string(known.expression), known.nfc);
   if (specials == RankSpecials::kOfConfig) return out;
+  if (lines.size() != known.ranks) {
+    io::warn(kRanksWhere, "{}: the published file has {} ranks, got {}: special tokens and the expression may differ",
+             path, known.ranks, lines.size());
+  }
   for (const std::string& special : known.specials) {
     const size_t id = out.tokens.size();
     out.tokens.push_back(special.empty() ? fmt::format("<|unused_{}|>", id) : special);
@@ -271,7 +277,9 @@ TokenizerJson read_tekken(const std::string& path) {
     if (rank < 0 || rank >= std::ssize(specials) || !names[static_cast<size_t>(rank)].empty() || name.empty())
       fail(kRanksWhere, "{}: special_tokens must have a name and the ranks 0 to {}, each once, got {} and {}", path,
            specials.size() - 1, io::printable(name), rank);
-    controls[static_cast<size_t>(rank)] = specials[i].value("is_control", json(true)) != false;
+    const json control = specials[i].value("is_control", json(true));
+    if (!control.is_boolean()) fail(kRanksWhere, "{}: {} must have is_control, true or false", path, place);
+    controls[static_cast<size_t>(rank)] = control.get<bool>();
     names[static_cast<size_t>(rank)] = std::move(name);
   }
   for (size_t i = specials.size(); i < names.size(); ++i) names[i] = fmt::format("<SPECIAL_{}>", i);

@@ -112,10 +112,10 @@ class RF_ENGINE_API Generator {
   // Tokens of the run's prompts that were not computed; and what that would be for a prompt in the next run.
   int64_t kept_tokens() const;
   int64_t kept_tokens(std::span<const int32_t> prompt) const;
-  Drafted drafted() const;  // of the run
+  Drafted take_drafted();  // of the run, since the last call
   // From now on, tokens at the front of a run's first prompt are not computed if a file of write_prompt() has them; it
-  // may be absent. Throws Error for a damaged file, and one of another model, precision, version or instruction set, and
-  // for a model whose keys and values change as a sequence grows (Decoder).
+  // may be absent. Throws Error for a damaged file, and one of another model, precision, version or instruction set,
+  // and for a model whose keys and values change as a sequence grows (Decoder).
   void read_prompt(const std::string& path, const PromptOrigin& origin);
   // Writes the keys and values of the first tokens of a prompt, as many as the first sequence of the last run has.
   void write_prompt(const std::string& path, const PromptOrigin& origin, std::span<const int32_t> prompt) const;

@@ -1,6 +1,7 @@
 // The names of precisions, poolings and similarities, in options of the program and in Python.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,11 @@ namespace rf::engine {
 
 template <typename Value, size_t kCount>
 using Names = std::array<std::pair<std::string_view, Value>, kCount>;
+
+template <typename Value, size_t kCount>
+std::string_view name_in(const Names<Value, kCount>& names, Value value) {
+  return std::ranges::find(names, value, &Names<Value, kCount>::value_type::second)->first;
+}
 
 inline constexpr Names<Precision, 3> kPrecisionNames = {
     {{"float32", Precision::kFloat32}, {"bfloat16", Precision::kBfloat16}, {"int8", Precision::kInt8}}};

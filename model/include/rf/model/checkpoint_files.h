@@ -10,6 +10,9 @@
 
 namespace rf {
 
+// The files with the tensors of a model directory; none: it has none. Throws Error for an invalid index.
+std::vector<std::string> checkpoint_paths(const std::string& model_dir);
+
 class CheckpointFiles {
  public:
   // Throws Error for a directory without such files, a damaged file, an invalid index, and a tensor in two shards.
