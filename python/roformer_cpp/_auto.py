@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel, initialization
 from transformers.utils import ModelOutput
 
+from ._model_loss import loss_of
 from .model import HEADS, Model, _Script, bake
 
 
@@ -26,6 +27,7 @@ class RfEncoderOutput(ModelOutput):
     pooler_output: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
+    past_key_values: None = None  # models keep no caches
 
 
 class _Modules(Model):
@@ -38,6 +40,8 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
     config_class = RfEncoderConfig
     config = None
     supports_gradient_checkpointing = True
+    _supports_sdpa = True  # accepted as "eager" is; both are computed by our own attention
+    accepts_loss_kwargs = True  # num_items_in_batch of Trainer
     gradient_checkpointing_enable = Model.gradient_checkpointing_enable
     gradient_checkpointing_disable = Model.gradient_checkpointing_disable
 
@@ -47,6 +51,7 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
         script = self._built(None if on_meta else int(torch.randint(2**31, (), device="cpu")))
         self._fresh = None if on_meta else _tensors_of(script)
         Model.__init__(self, script)
+        self.to(torch.get_default_dtype())
         self.base_model_prefix = "bert" if getattr(config, "family", "") == "bert" else "roformer"
         self.train()
         self.post_init()
@@ -66,6 +71,10 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
         super().initialize_weights()
         self._fresh = None
 
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        """By default ``eager``, with which transformers allows ``output_attentions`` in a configuration."""
+        return super().get_correct_attn_implementation(requested_attention or "eager", is_init_check)
+
     @classmethod
     def can_generate(cls) -> bool:
         return issubclass(cls, GenerationMixin)
@@ -74,22 +83,47 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
     def is_gradient_checkpointing(self) -> bool:
         return self._body.encoder.checkpoints is not None
 
+    @property
+    def is_activation_checkpointing(self) -> bool:
+        return self.is_gradient_checkpointing
+
     def get_input_embeddings(self) -> nn.Module:
         return self._body.embeddings.word_embeddings
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         raise ValueError(f"[model] vocab_size must stay {self.config.vocab_size}, got other word embeddings")
 
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Module:
+        """The word embeddings, for a call that leaves their number as it is."""
+        size = self.config.vocab_size
+        if new_num_tokens not in (None, size) or size % (pad_to_multiple_of or 1):
+            self.set_input_embeddings(self.get_input_embeddings())
+        return self.get_input_embeddings()
+
     def get_output_embeddings(self) -> None:
         return None
 
-    def save_pretrained(self, save_directory: str | Path, **options: object) -> None:
+    def save_pretrained(
+        self, save_directory: str | Path, is_main_process: bool = True, *arguments: object, **options: object
+    ) -> None:
         """As in transformers; with position_terms.safetensors where the engine needs it and can use it."""
-        super().save_pretrained(save_directory, **options)
-        if not options.get("is_main_process", True) or not (Path(save_directory) / "model.safetensors").exists():
+        super().save_pretrained(save_directory, is_main_process, *arguments, **options)
+        if is_main_process:
+            self._bake(Path(save_directory))
+
+    def _upload_modified_files(self, working_dir: str | Path, *arguments: object, **options: object) -> object:
+        """transformers calls it for ``push_to_hub``, also at the end of its ``save_pretrained``."""
+        self._bake(Path(working_dir))
+        return super()._upload_modified_files(working_dir, *arguments, **options)
+
+    @staticmethod
+    def _bake(model_dir: Path) -> None:
+        if not any((model_dir / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
             return
         try:
-            bake(save_directory)
+            bake(model_dir)
         except RuntimeError as error:  # of an encoding with terms that no file has
             if not str(error).startswith("[position_terms] terms must be rows"):
                 raise
@@ -114,11 +148,20 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
+        use_cache: bool | None = None,
+        past_key_values: None = None,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> RfEncoderOutput | tuple:
-        """Arguments as of transformers' BERT; without caches."""
+        """Arguments as of transformers' BERT; without caches, so ``use_cache`` changes nothing."""
+        if past_key_values is not None:
+            raise ValueError(
+                "[input] past_key_values must be None, because caches are not kept, got "
+                f"{type(past_key_values).__name__}"
+            )
         rows, choices = {"attention_mask": attention_mask, "token_type_ids": token_type_ids}, 1
-        if self._layout["kind"] == "ForMultipleChoice":
-            choices = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+        tokens, dims = (input_ids, 3) if inputs_embeds is None else (inputs_embeds, 4)
+        if self._layout["kind"] == "ForMultipleChoice" and isinstance(tokens, Tensor) and tokens.dim() == dims:
+            choices = tokens.shape[1]
             input_ids, inputs_embeds, position_ids, *of_rows = (
                 x if x is None else x.flatten(0, 1) for x in (input_ids, inputs_embeds, position_ids, *rows.values())
             )
@@ -127,10 +170,13 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
         states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         attends = config.output_attentions if output_attentions is None else output_attentions
         rows |= {"positions": position_ids, "inputs_embeds": inputs_embeds, "encoder_hidden": encoder_hidden_states}
-        rows |= {"encoder_mask": encoder_attention_mask, "num_choices": choices, "labels": labels}
-        ends = {"start_positions": start_positions, "end_positions": end_positions}
+        rows |= {"encoder_mask": encoder_attention_mask, "num_choices": choices}
         shown = {"output_hidden_states": bool(states), "output_attentions": bool(attends)}
-        out = Model.forward(self, input_ids, **rows, **ends, **shown)
+        out = Model.forward(self, input_ids, **rows, **shown)
+        ends = None if start_positions is None and end_positions is None else (start_positions, end_positions)
+        if labels is not None or ends is not None:
+            layout = self._layout | {"problem_type": config.problem_type}
+            out["loss"] = loss_of(layout["kind"], out, labels, ends, layout, num_items_in_batch)
         hidden, pooled = out.pop("hidden"), out.pop("pooled", None)
         if self._layout["kind"] == "Model":
             out |= {"last_hidden_state": hidden, "pooler_output": pooled}

@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.nn.modules.module import _has_any_global_hook
 
 from ._model_pass import Pass, last_rows, rotated
+from ._operator_call import operator_call
 from .encoding import Encoding
 from .terms import Terms
 
@@ -46,7 +47,7 @@ def activated(linear: nn.Module, x: Tensor, activation: str) -> Tensor:
     return torch.ops.roformer.activate(linear(x), activation)
 
 
-def _has_weights(linear: nn.Module) -> bool:
+def has_weights(linear: nn.Module) -> bool:
     """Whether its own weight and bias say what it computes."""
     forward = getattr(type(linear), "forward", None)
     return forward in (nn.Linear.forward, Linear.forward) and not _is_changed(linear)
@@ -54,7 +55,7 @@ def _has_weights(linear: nn.Module) -> bool:
 
 def effective(linear: nn.Module) -> tuple[Tensor, Tensor | None]:
     """Weight and bias of what a module computes, which is not its own weight where peft changes it."""
-    if _has_weights(linear):
+    if has_weights(linear):
         return linear.weight, linear.bias
     like = linear.weight
     rows = torch.eye(linear.in_features, dtype=like.dtype, device=like.device)
@@ -74,7 +75,8 @@ class Norm(nn.LayerNorm):
             x, p = drop(x, p), 0.0
         elif p:
             seed, stream = drop.number, drop.stream()
-        return torch.ops.roformer.norm_layer(x, residual, self.weight, self.bias, self.kind, self.eps, p, seed, stream)
+        given = x, residual, self.weight, self.bias, self.kind, self.eps, p, seed, stream
+        return operator_call("model", torch.ops.roformer.norm_layer, *given)
 
 
 class SelfAttention(nn.Module):
@@ -113,7 +115,7 @@ class SelfAttention(nn.Module):
     def projections(self, encoding: Encoding) -> list[Tensor]:
         """Weights and biases, which some encodings multiply with their tables."""
         linears = self.query, self.key, self.value
-        if not all(map(_has_weights, linears)) and not encoding.reads_projections:
+        if not all(map(has_weights, linears)) and not encoding.reads_projections:
             return []
         weights, biases = zip(*map(effective, linears), strict=True)
         return [*weights, *(bias for bias in biases if bias is not None)]

@@ -1,6 +1,6 @@
 """The losses of heads, as the models of ``transformers`` have them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -28,14 +28,32 @@ def _checked(logits: Tensor, shape: Sequence[int], limits: tuple[int, float] | N
     return labels.reshape(shape)
 
 
-def _classes(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy; a label of -100 does not count."""
-    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), ignore_index=_IGNORED)
+def _average(loss: Callable[..., Tensor], logits: Tensor, labels: Tensor, items: Tensor | int | None, **options: int):
+    """The mean, or the sum divided by the number of items in all parts of a batch."""
+    if items is None:
+        return loss(logits, labels, **options)
+    return loss(logits, labels, reduction="sum", **options) / (
+        items.to(logits.device) if isinstance(items, Tensor) else items
+    )
 
 
-def loss_of(head: str, out: dict[str, Tensor], labels: Tensor | None, ends: tuple[Tensor, Tensor] | None, config: dict):
+def _classes(logits: Tensor, labels: Tensor, items: Tensor | int | None) -> Tensor:
+    """Average cross-entropy; a label of -100 does not count."""
+    rows = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+    return _average(functional.cross_entropy, *rows, items, ignore_index=_IGNORED)
+
+
+def loss_of(
+    head: str,
+    out: dict[str, Tensor],
+    labels: Tensor | None,
+    ends: tuple[Tensor, Tensor] | None,
+    config: dict,
+    items: Tensor | int | None = None,
+) -> Tensor:
     """The loss of a head (the end of its class's name) with ``labels``, or ``ends``, the positions of an answer; in
-    float64 where the logits are, else in float32."""
+    float64 where the logits are, else in float32. items: the number by which sums of losses are divided; ``None``: as
+    many as there are."""
     results = {name: x if x.dtype == torch.float64 else x.float() for name, x in out.items() if "logits" in name}
     starts, stops = ends or (None, None)
     check_optional_tensors("input", labels=labels, start_positions=starts, end_positions=stops)
@@ -45,7 +63,8 @@ def loss_of(head: str, out: dict[str, Tensor], labels: Tensor | None, ends: tupl
             logits = results[f"{name}_logits"]
             where = _checked(logits, (batch,), (0, torch.inf), **{f"{name}_positions": positions})
             # A position beyond the text does not count.
-            sum_of_losses += functional.cross_entropy(logits, where.clamp_max(tokens), ignore_index=tokens)
+            rows = logits, where.clamp_max(tokens)
+            sum_of_losses += _average(functional.cross_entropy, *rows, items, ignore_index=tokens)
         return sum_of_losses / 2
     if labels is None or ends is not None or head in ("Model", "ForQuestionAnswering"):
         rule = "start_positions and end_positions" if head == "ForQuestionAnswering" else "labels"
@@ -59,9 +78,8 @@ def loss_of(head: str, out: dict[str, Tensor], labels: Tensor | None, ends: tupl
     if kind == "single_label_classification":
         labels = _checked(logits, logits.shape[:-1], (0, logits.shape[-1]), labels=labels)
         is_causal = head == "ForCausalLM"
-        return _classes(logits[:, :-1], labels[:, 1:]) if is_causal else _classes(logits, labels)
+        return _classes(*((logits[:, :-1], labels[:, 1:]) if is_causal else (logits, labels)), items)
     shape = logits.shape[:-1] if logits.shape[-1] == 1 else logits.shape
     labels = _checked(logits, shape, labels=labels).to(logits.dtype)
-    if kind == "regression":
-        return functional.mse_loss(logits.reshape(shape), labels)
-    return functional.binary_cross_entropy_with_logits(logits.reshape(shape), labels)
+    loss = functional.mse_loss if kind == "regression" else functional.binary_cross_entropy_with_logits
+    return _average(loss, logits.reshape(shape), labels, items)

@@ -172,7 +172,8 @@ def _keep(value: object) -> int:
 
 def _make(name: str, options: str, sizes: list[int], initializer_range: float) -> int:
     *numbers, causal, words = sizes
-    module = _classes[name](EncodingShape(*numbers, bool(causal), initializer_range, words), **json.loads(options))
+    with torch.device("cpu"):  # also where transformers makes models on the device meta
+        module = _classes[name](EncodingShape(*numbers, bool(causal), initializer_range, words), **json.loads(options))
     if not isinstance(module, CustomEncoding):
         raise TypeError(f"[encoding] {name} must be made as a CustomEncoding, got {type(module).__name__}")
     for name in ("reads_vectors", "scales_scores"):

@@ -6,6 +6,7 @@ The hooks of `_patched/grafted.py` remove the model's rotation, or table by posi
 that of `patch`, with the terms of an encoding.
 """
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,7 @@ def graft(
     modules = helper.attention_modules(model)
     wanted = range(len(modules)) if layers is None else list(layers) if isinstance(layers, Iterable) else [None]
     for layer in wanted:
-        if not isinstance(layer, int) or not 0 <= layer < len(modules):
+        if not hasattr(layer, "__index__") or not 0 <= operator.index(layer) < len(modules):
             got = _checks.shown(layers if layer is None else layer)
             raise ValueError(f"[graft] layers must be a list of integers from 0 to {len(modules) - 1}, got {got}")
     of_layer: dict[int, Encoding] = {}
@@ -203,11 +204,11 @@ def perplexity_by_position(
 
 def _perplexities(model: nn.Module, tokens: Tensor, edges: list[int], chunk: int | None) -> list[float]:
     losses, cache = [], None
-    steps = edges[-1] if chunk is None else chunk
+    steps, cached = edges[-1] if chunk is None else chunk, chunk is not None
     for begin in range(0, edges[-1], steps):
         rows = tokens[:, begin : min(begin + steps, edges[-1])]
-        out = model(rows, past_key_values=cache, use_cache=chunk is not None)
-        cache = out.past_key_values if chunk is not None else None
+        out = model(rows, use_cache=cached, **({"past_key_values": cache} if cached else {}))
+        cache = out.past_key_values if cached else None
         following = tokens[:, begin + 1 : begin + 1 + rows.shape[1]]
         logits = out.logits[:, : following.shape[1]].float()
         losses.append(nn.functional.cross_entropy(logits.flatten(0, 1), following.flatten(), reduction="none"))

@@ -302,12 +302,19 @@ class Model(ScriptModule):
         step.real_positions = drawn[1] if drawn[1].numel() else None
         return {"positions": drawn[0]}
 
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None) -> None:
+    def gradient_checkpointing_enable(
+        self, gradient_checkpointing_kwargs: dict | None = None, every_n_layers: int = 1, offload: bool = False
+    ) -> None:
         """Layers then keep their inputs alone for the backward, which computes them once more.
 
         Args:
             gradient_checkpointing_kwargs: of ``torch.utils.checkpoint.checkpoint``.
+            every_n_layers, offload: 1 and False, which the ``Trainer`` of ``transformers`` gives.
         """
+        if every_n_layers != 1:
+            raise ValueError(f"[model] every_n_layers must be 1, got {_checks.shown(every_n_layers)}")
+        if offload:
+            raise ValueError(f"[model] offload must be False, got {_checks.shown(offload)}")
         if self._layout["linear_attention"] is not None and list(self.linear_attention.buffers()):
             raise ValueError(
                 "[model] gradient checkpointing needs layers that compute the same twice, got random features that "

@@ -303,6 +303,28 @@ def test_perplexity_by_position():
     assert whole == pytest.approx(found["model"][:1], rel=1e-4)
 
 
+@pytest.mark.parametrize("family", ["Llama", "GPTNeoX", "ModernBert", "Bert"])
+def test_lora_changes_the_projections_that_an_encoding_reads(family):
+    peft = pytest.importorskip("peft")
+    model = roformer_cpp.graft(make(family), "deberta-literal")
+    targets = {"Llama": ["q_proj", "k_proj"], "GPTNeoX": ["query_key_value"], "ModernBert": ["Wqkv"]}
+    config = peft.LoraConfig(target_modules=targets.get(family, ["query", "key"]), init_lora_weights=False)
+    lora = peft.get_peft_model(model, config).eval()
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for name, parameter in lora.named_parameters():
+            if "lora" in name or "position_encoding" in name:
+                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+    beside = logits(lora)
+    lora.merge_adapter()
+    assert_t4(beside, logits(lora))
+
+
+def test_layers_by_numpy():
+    model = roformer_cpp.graft(make("Llama"), "nope", layers=np.array([1, 3]))
+    assert torch.equal(logits(model), logits(roformer_cpp.graft(make("Llama"), "nope", layers=[1, 3])))
+
+
 def test_what_is_refused():
     llama = roformer_cpp.graft(make("Llama"), "alibi")
     with pytest.raises(ValueError, match="must not be grafted yet"), roformer_cpp.grafted(llama, "rope"):

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -143,3 +144,137 @@ def test_losses_and_checkpoints_are_those_of_the_model(tmp_path):
     expected.backward()
     for x, y in zip(theirs.parameters(), ours.parameters(), strict=True):
         assert (x.grad - y.grad).abs().max() <= T4_MAX * y.grad.abs().max()
+
+
+def test_an_encoding_with_parameters_written_in_python(tmp_path):
+    roformer_cpp.register_encoding("kerple-register", KerpleInPython)
+    ours = built("ForMaskedLM", "kerple-register")
+    ours.save(tmp_path / "ours")
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours")
+    assert torch.equal(theirs(IDS).logits, ours(IDS)["logits"])
+    theirs.save_pretrained(tmp_path / "theirs")
+    assert torch.equal(roformer_cpp.load_model(tmp_path / "theirs")(IDS)["logits"], ours(IDS)["logits"])
+
+
+class KerpleInPython(roformer_cpp.CustomEncoding):
+    def __init__(self, shape):
+        super().__init__()
+        self.log_r = torch.nn.Parameter(torch.zeros(2, shape.num_attention_heads, 1))
+
+    def shared(self, positions, key_positions, dtype):
+        lo, hi = int(positions.min() - key_positions.max()), int(positions.max() - key_positions.min())
+        r1, r2 = self.log_r.exp()
+        rows = -r1 * torch.log1p(r2 * torch.arange(lo, hi + 1).abs())
+        return roformer_cpp.Terms(bias=roformer_cpp.DistanceTable(rows, lo=lo, hi=hi))
+
+
+class Rows(torch.utils.data.Dataset):
+    """Two rows; row 0 has fewer labels."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        labels = IDS[index].clone()
+        labels[: 2 if index else 7] = -100
+        return {"input_ids": IDS[index], "labels": labels}
+
+
+def trained(folder, **options):
+    """Parameters after one step of Trainer."""
+    model = transformers.AutoModelForMaskedLM.from_pretrained(
+        folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    options = {"max_steps": 1, "use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no",
+               "optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0, **options}  # fmt: skip
+    arguments = transformers.TrainingArguments(str(folder / "run"), **options)
+    transformers.Trainer(model, arguments, train_dataset=Rows()).train()
+    return model, torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_trainer_with_checkpoints_and_accumulated_gradients(tmp_path):
+    ours = built("ForMaskedLM")
+    ours.save(tmp_path)
+    _, expected = trained(tmp_path, per_device_train_batch_size=2)
+    model, found = trained(tmp_path, per_device_train_batch_size=2, gradient_checkpointing=True)
+    assert model.is_gradient_checkpointing and model.is_activation_checkpointing
+    assert (found - expected).abs().max() <= T4_MAX * expected.abs().max()
+    _, found = trained(tmp_path, per_device_train_batch_size=1, gradient_accumulation_steps=2)
+    assert (found - expected).abs().max() <= T4_MAX * expected.abs().max()
+    for option, rule in (({"every_n_layers": 2}, "every_n_layers must be 1, got 2"), ({"offload": True}, "offload")):
+        with pytest.raises(ValueError, match=rule):
+            model.activation_checkpointing_enable(**option)
+
+
+def test_problem_types_set_later(tmp_path):
+    built("ForSequenceClassification", num_labels=2).save(tmp_path)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    model.config.problem_type = "regression"
+    labels = torch.zeros(2, 2)
+    out = model(IDS, labels=labels)
+    assert torch.equal(out.loss, torch.nn.functional.mse_loss(out.logits, labels))
+
+
+def test_dtypes_of_all_parameters(tmp_path):
+    built("ForMaskedLM").save(tmp_path)
+    auto = transformers.AutoModelForMaskedLM
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    for dtype in (torch.bfloat16, torch.float64):
+        for model in (auto.from_pretrained(tmp_path, dtype=dtype), auto.from_config(config, dtype=dtype)):
+            assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+            assert model(IDS).logits.dtype == dtype
+
+
+def test_arguments_of_transformers(tmp_path):
+    built("ForCausalLM").save(tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="sdpa")
+    out = model(IDS, use_cache=True, past_key_values=None)
+    assert torch.equal(out.logits, model(IDS).logits) and out.past_key_values is None
+    with pytest.raises(ValueError, match="past_key_values must be None, because caches are not kept, got DynamicCache"):
+        model(IDS, past_key_values=transformers.DynamicCache())
+    found = roformer_cpp.perplexity_by_position(model, IDS, edges=[9], chunk=None)["model"]
+    loss = torch.nn.functional.cross_entropy(out.logits[:, :-1].flatten(0, 1), IDS[:, 1:].flatten())
+    assert found[0] == pytest.approx(loss.exp().item(), rel=1e-5)
+    table = model.get_input_embeddings()
+    assert model.resize_token_embeddings() is table and model.resize_token_embeddings(37) is table
+    shown = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, output_attentions=True)
+    assert len(shown(IDS).attentions) == 2
+
+
+def test_transforms_of_torch_func_are_refused():
+    model = built("Model")
+
+    def total(parameters):
+        return torch.func.functional_call(model, parameters, (IDS,))["hidden"].sum()
+
+    with pytest.raises(NotImplementedError, match=r"transforms of torch.func \(grad, vmap and others\) must not"):
+        torch.func.grad(total)(dict(model.named_parameters()))
+
+
+def test_inspection_of_multiple_choice(tmp_path):
+    built("ForMultipleChoice").save(tmp_path)
+    model = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path)
+    report = roformer_cpp.inspect(model, IDS[0])
+    assert len(report.layers) == 2 and report.layers[0].weights.shape == (2, 9, 9)
+
+
+def test_terms_are_saved_with_shards_and_pushed(tmp_path, monkeypatch):
+    built("Model").save(tmp_path / "ours")
+    model = transformers.AutoModel.from_pretrained(tmp_path / "ours")
+    model.save_pretrained(tmp_path / "shards", max_shard_size="2KB")
+    assert (tmp_path / "shards/model.safetensors.index.json").exists()
+    assert (tmp_path / "shards/position_terms.safetensors").exists()
+    model.save_pretrained(tmp_path / "main", True)
+    assert (tmp_path / "main/position_terms.safetensors").exists()
+    pushed = []
+    repository = type("Repository", (), {"repo_id": "x/y"})()
+    hub = type("Hub", (), {"create_repo": lambda *_, **__: repository})
+    monkeypatch.setattr("transformers.modeling_utils.hf_api", hub)
+    monkeypatch.setattr("transformers.modeling_utils.create_and_tag_model_card",
+                        lambda *_, **__: type("Card", (), {"save": lambda *_: None})())  # fmt: skip
+    monkeypatch.setattr(
+        transformers.PreTrainedModel, "_upload_modified_files",
+        lambda _, folder, *__, **___: pushed.extend(file.name for file in Path(folder).iterdir()),
+    )  # fmt: skip
+    model.save_pretrained(tmp_path / "pushed", push_to_hub=True)
+    assert "position_terms.safetensors" in pushed

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from .._model_layers import effective, has_weights
 from .attend import attend, missing
 from .masks import MaskForm, modeling_of
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..terms import Terms
 
 NAME = "_grafted"  # the attribute of a module of attention with its GraftedLayer
+_LINEARS = ("q_proj", "k_proj", "v_proj", "query", "key", "value", "Wqkv", "query_key_value")
 CALL = "roformer_call"  # the argument with the LayerCall
 
 
@@ -137,7 +139,7 @@ class GraftedLayer:
             self.key_positions(call, keys),
             layer=self.index,
             sequences=sequences,
-            projections=projections(module),
+            projections=projections(module, self.encoding),
             hidden_states=call.hidden,
             queries=q,
             keys=k,
@@ -161,19 +163,20 @@ class GraftedLayer:
         return (positions[:, :1] - torch.arange(count, 0, -1, device=positions.device)).clamp_min(0)
 
 
-def projections(module: nn.Module) -> tuple[Tensor, ...]:
-    """The weights ``(W_q, W_k, W_v)`` of a module of attention and, if it has them, its biases."""
-    for names in (("q_proj", "k_proj", "v_proj"), ("query", "key", "value")):
-        if hasattr(module, names[0]):
-            linear = [getattr(module, name) for name in names]
-            biases = [each.bias for each in linear]
-            return (*(each.weight for each in linear), *(biases if None not in biases else ()))
-    if hasattr(module, "Wqkv"):  # ModernBERT
-        fused, heads = module.Wqkv, None
-    else:  # GPT-NeoX: queries, keys and values of a head are next to each other
-        fused, heads = module.query_key_value, module.config.num_attention_heads
+def projections(module: nn.Module, encoding: "Encoding") -> tuple[Tensor, ...]:
+    """The weights ``(W_q, W_k, W_v)`` of a module of attention and, if it has them, its biases. Where peft or
+    accelerate change them, they are computed, and only for encodings that read them."""
+    linears = [getattr(module, name) for name in _LINEARS if hasattr(module, name)]
+    if not all(map(has_weights, linears)) and not encoding.reads_projections:
+        return ()
+    if len(linears) == 3:
+        weights, biases = zip(*map(effective, linears), strict=True)
+        return (*weights, *(biases if None not in biases else ()))
+    # GPT-NeoX: queries, keys and values of a head are next to each other; not so in ModernBERT.
+    heads = None if hasattr(module, "Wqkv") else module.config.num_attention_heads
 
     def parts(x: Tensor) -> tuple[Tensor, ...]:
         return x.chunk(3) if heads is None else x.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(1, 2).unbind()
 
-    return parts(fused.weight) + (() if fused.bias is None else parts(fused.bias))
+    weight, bias = effective(*linears)
+    return parts(weight) + (() if bias is None else parts(bias))
