@@ -231,17 +231,30 @@ def _added_size(text: str, method: str) -> int:
 
 @functools.cache
 def _reads_projections(text: str) -> bool:
-    """Terms of zeros are refused without what they read."""
-    script = kept_script("encoding", text)
+    """Terms of zeros, with all else that an encoding may read, are refused without projections."""
+    given = json.loads(text)
+    if _is_combination(given):
+        return any(map(_reads_projections, given))
+    if isinstance(given, dict):
+        config = json.loads(json.loads(given["model"])[0])
+        heads, size = config["num_attention_heads"], given["hidden_size"]
+        head_dim = size // heads
+    else:
+        shape = dict(zip(_SHAPE, given[2], strict=False))
+        heads, head_dim, size = (shape[key] for key in ("num_attention_heads", "head_dim", "hidden_size"))
+    script, code = kept_script("encoding", text), SCALAR_TYPES[torch.float32]
+    reads = script.reads()
     with _disable_current_modes(), torch.device("cpu"):
         tensors = _zeros_of(script)
+        vectors = torch.zeros(1, 1, heads, head_dim) if "vectors" in reads else None
         for axes in _AXES:
             try:
                 positions = torch.zeros((1, 1, axes) if axes else (1, 1), dtype=torch.int64)
-                shared = script.shared(tensors, positions, None, None, SCALAR_TYPES[torch.float32], None, None)
-                script.terms(tensors, 0, shared, [], None, None, None)
+                numbers = script.token_numbers(tensors, 0, torch.zeros(1, 1, size)) if "tokens" in reads else None
+                shared = script.shared(tensors, positions, None, None, code, None, None)
+                script.terms(tensors, 0, shared, [], numbers, vectors, vectors)
                 return False
-            except (ValueError, RuntimeError):
+            except (ValueError, RuntimeError, IndexError):
                 continue
     return True
 

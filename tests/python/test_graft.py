@@ -320,6 +320,22 @@ def test_lora_changes_the_projections_that_an_encoding_reads(family):
     assert_t4(beside, logits(lora))
 
 
+@pytest.mark.parametrize("in_model", [False, True])
+def test_which_encodings_read_projections(in_model):
+    found, literal = set(), {"dai-literal", "shaw-literal", "deberta-literal", "transformer-xl-literal"}
+    for name in ("rope", "rerope", "fox", "cope", "dape", "path", *literal):
+        is_decoder = name in ("fox", "cope", "path")
+        keys = {"num_attention_heads": 2, "num_hidden_layers": 1, "hidden_size": 16, "is_decoder": is_decoder}
+        if in_model:
+            keys |= {"vocab_size": 9, "intermediate_size": 8, "position_encoding": name}
+            head = "RfEncoderForCausalLM" if is_decoder else "RfEncoderModel"
+            encoding = roformer_cpp.build_model(keys, head).position_encoding
+        else:
+            encoding = roformer_cpp.encoding(name, **keys, head_dim=8)
+        found |= {name} if encoding.reads_projections else set()
+    assert found == literal
+
+
 def test_layers_by_numpy():
     model = roformer_cpp.graft(make("Llama"), "nope", layers=np.array([1, 3]))
     assert torch.equal(logits(model), logits(roformer_cpp.graft(make("Llama"), "nope", layers=[1, 3])))
