@@ -76,12 +76,14 @@ class Workspace {
   };
   std::vector<Group> groups;  // of the last extension, as many as `used_groups`
   size_t used_groups = 0;
-  std::vector<int64_t> prefixes;   // of the sequences of a prefix language model
-  std::vector<int32_t> types;      // of new tokens, where they have any
-  std::vector<int64_t> positions;  // of new tokens
-  std::vector<int64_t> counting;   // 0, 1, ..
-  std::vector<float> log_sums;     // of attention with sinks
-  KeyLists lists;                  // of rows of a cache
+  std::vector<int64_t> prefixes;          // of the sequences of a prefix language model
+  std::vector<int32_t> types;             // of new tokens, where they have any
+  std::vector<int64_t> positions;         // of new tokens
+  std::vector<int64_t> counting;          // 0, 1, ..
+  std::vector<int64_t> joined_positions;  // of a query for each head of a key head
+  std::vector<float> joined_rotation;
+  std::vector<float> log_sums;  // of attention with sinks
+  KeyLists lists;               // of rows of a cache
 
  private:
   struct Buffer {

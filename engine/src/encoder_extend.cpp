@@ -1,5 +1,7 @@
 // The forward pass of tokens that extend cached sequences (encoder.h): attention reads the keys and values of the
 // cache, linear attention its sums.
+#include <omp.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -52,6 +54,53 @@ std::span<Workspace::Group> group(const Extension& input, const SequenceCache& c
   return std::span(work.groups).first(work.used_groups);
 }
 
+// Whether nothing but rotations depends on positions or heads.
+bool has_only_rotations(const rf_attention_args& args) {
+#define RF_TABLE_OF(name, symbol, width) args.name.rows,
+#define RF_NUMBERS_OF(name, symbol, width) args.name,
+#define RF_PAIR_OF(query_name, query_symbol, key_name, key_symbol) args.query_name,
+#define RF_SCORES_OF(name, symbol, rows) args.name.numbers,
+  const void* const others[] = {
+      RF_ATTENTION_TERMS(RF_NO_TERM, RF_TABLE_OF, RF_NUMBERS_OF, RF_PAIR_OF, RF_SCORES_OF) args.prefix, args.mask};
+#undef RF_TABLE_OF
+#undef RF_NUMBERS_OF
+#undef RF_PAIR_OF
+#undef RF_SCORES_OF
+  const bool by_heads = args.query_rotation_heads > 1 || args.key_rotation_heads > 1 || args.value_rotation_heads > 1;
+  return !by_heads && std::ranges::all_of(others, [](const void* other) { return other == nullptr; });
+}
+
+// One query of each head becomes a query of its key head, whose keys are then loaded and rotated once. The bits of a
+// query do not depend on the other queries.
+void join_heads(rf_attention_args& args, Workspace& work) {
+  const int64_t joined = args.heads / args.key_heads;
+  const bool sees_all = (args.window & RF_WINDOW_LEFT) == 0 || args.window_left >= args.keys - 1;
+  const bool fills_threads = args.batch * args.key_heads >= omp_get_max_threads();
+  if (args.queries != 1 || joined == 1 || !sees_all || !fills_threads || !has_only_rotations(args)) return;
+  args.queries = joined;
+  args.heads = args.key_heads;
+  args.q_stride_t = args.q_stride_h;
+  args.q_stride_h *= joined;
+  args.out_stride_t = args.out_stride_h;
+  args.out_stride_h *= joined;
+  if (args.window != 0) {  // still one, as windows decide the tiles of keys
+    args.window = RF_WINDOW_RIGHT;
+    args.window_left = 0;
+    args.window_right = joined - 1;
+  }
+  work.joined_positions.assign(static_cast<size_t>(joined), *args.query_positions);
+  args.query_positions = work.joined_positions.data();
+  if (args.query.cos == nullptr) return;
+  const int64_t pairs = args.query.pairs;
+  work.joined_rotation.resize(static_cast<size_t>(2 * joined * pairs));
+  float* row = work.joined_rotation.data();
+  for (const void** const part : {&args.query.cos, &args.query.sin}) {
+    const auto* const from = static_cast<const float*>(*part);
+    *part = row;
+    for (int64_t i = 0; i < joined; ++i) row = std::copy_n(from, pairs, row);
+  }
+}
+
 }  // namespace
 
 void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
@@ -86,6 +135,7 @@ void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Gro
   position_->set_terms(layer, group.rows, args);
   // Queries are the last of the keys.
   args.query = rotation_from(args.query, before);
+  if (!config_.block.sinks) join_heads(args, work);
   run_attention(layer, args, work);
 }
 
