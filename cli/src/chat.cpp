@@ -227,6 +227,8 @@ class Chat {
 
   void ask(const std::string& text) {
     check_text("a message", text);
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+      fail<ArgumentError>(kChatWhere, "a message must have more than white space, got nothing else");
     const nlohmann::ordered_json before = messages_;
     messages_.push_back({{"role", "user"}, {"content", text}});
     try {

@@ -211,6 +211,12 @@ def test_terminal(case, terminal):
     assert chat.child.wait(timeout=60) == 0
 
 
+def test_empty_file(case, tmp_path):
+    (tmp_path / "empty").write_text("\n")
+    said = refused("chat", "--model", case[2], stdin=f"/read {tmp_path / 'empty'}\n")
+    assert "a message must have more than white space" in said
+
+
 def test_long_lines(case, tmp_path, terminal):
     """A terminal drops what is longer than its buffer: such a line is refused, and a file is read whole. The count of
     new tokens includes the last one."""
