@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "files/base64.h"
 #include "files/tokenizer_files.h"
 #include "files/tokenizer_json_section.h"
 #include "rf/io/error.h"
@@ -14,24 +16,12 @@ namespace {
 using nlohmann::json;
 using Kind = NormalizerStep::Kind;
 
-// Standard base64; throws Error for other characters.
-std::string decode_base64(std::string_view text, const std::string& where) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
+// Throws Error for other characters.
+std::string bytes_of_base64(std::string_view text, const std::string& where) {
   while (text.ends_with('=')) text.remove_suffix(1);
-  for (const char c : text) {
-    const size_t digit = kDigits.find(c);
-    if (digit == std::string_view::npos)
-      fail(kTokenizerJsonWhere, "{} must be base64, got the character \"{}\"", where, c);
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes.push_back(static_cast<char>(bits >> count & 0xFF));
-  }
-  return bytes;
+  DecodedBase64 decoded = decode_base64(text);
+  if (decoded.wrong) fail(kTokenizerJsonWhere, "{} must be base64, got the character \"{}\"", where, *decoded.wrong);
+  return std::move(decoded.bytes);
 }
 
 class UnigramReader : SectionReader {
@@ -92,7 +82,7 @@ class UnigramReader : SectionReader {
       // transformers writes null for a model without a map
       const json* map = step.find("precompiled_charsmap");
       if (map == nullptr || !map->is_string()) refuse(key + ".precompiled_charsmap", "a text in base64", value);
-      read = {.kind = Kind::kPrecompiled, .text = decode_base64(map->get<std::string>(), path_ + ": " + key)};
+      read = {.kind = Kind::kPrecompiled, .text = bytes_of_base64(map->get<std::string>(), path_ + ": " + key)};
     } else if (type == "Replace") {
       read = read_replace(step, key);
     } else if (type == "Strip") {

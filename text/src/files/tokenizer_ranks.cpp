@@ -12,6 +12,7 @@
 #include <ranges>
 #include <unordered_map>
 
+#include "files/base64.h"
 #include "files/tokenizer_files.h"
 #include "models/byte_alphabet.h"
 #include "models/byte_pair_model.h"
@@ -80,22 +81,10 @@ const RankFile* find_rank_file(std::string_view name) {
 
 // nullopt: it is none.
 std::optional<std::string> from_base64(std::string_view text) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   if (text.size() % 4 != 0) return std::nullopt;
   for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
-  std::string bytes;
-  uint32_t held = 0;
-  int bits = 0;
-  for (const char c : text) {
-    const size_t digit = kDigits.find(c);
-    if (digit == std::string_view::npos) return std::nullopt;
-    held = held << 6 | static_cast<uint32_t>(digit);
-    bits += 6;
-    if (bits < 8) continue;
-    bits -= 8;
-    bytes.push_back(static_cast<char>(held >> bits & 0xFF));
-  }
-  return bytes;
+  DecodedBase64 decoded = decode_base64(text);
+  return decoded.wrong ? std::nullopt : std::optional(std::move(decoded.bytes));
 }
 
 // The tokens by rank, and what follows from them.

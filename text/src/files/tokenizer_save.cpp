@@ -3,6 +3,7 @@
 // PreTrainedTokenizerFast for everything else.
 #include <nlohmann/json.hpp>
 
+#include "files/base64.h"
 #include "files/tokenizer_files.h"
 #include "models/byte_pair_model.h"
 #include "pipelines/pipeline.h"
@@ -43,20 +44,6 @@ std::string_view class_of(const Tokenizer& tokenizer) {
 
 ordered_json format_replace(std::string_view from, std::string_view to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
-}
-
-std::string encode_base64(std::string_view bytes) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const auto byte = [&](size_t at) -> uint32_t { return at < bytes.size() ? static_cast<uint8_t>(bytes[at]) : 0; };
-    const uint32_t bits = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
-    const size_t left = bytes.size() - i;
-    for (size_t digit = 0; digit < 4; ++digit) {
-      text.push_back(digit <= left ? kDigits[bits >> (18 - 6 * digit) & 63] : '=');
-    }
-  }
-  return text;
 }
 
 ordered_json format_step(const NormalizerStep& step) {

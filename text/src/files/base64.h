@@ -1,0 +1,18 @@
+// Base64 (RFC 4648), as tokenizer files have bytes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace rf::text {
+
+struct DecodedBase64 {
+  std::string bytes;          // up to a wrong character
+  std::optional<char> wrong;  // the first one that is no digit
+};
+// digits: without the '=' at their end.
+DecodedBase64 decode_base64(std::string_view digits);
+std::string encode_base64(std::string_view bytes);
+
+}  // namespace rf::text
