@@ -3,6 +3,7 @@
 
 #include "handlers.h"
 #include "rf/io/json_field.h"
+#include "rf/io/percent.h"
 #include "rf/io/printable.h"
 
 namespace rf::server {
@@ -32,7 +33,7 @@ Answer list_models(Service&, const Call& call) {
 
 Answer model_of_name(Service&, const Call& call) {
   constexpr std::string_view kRoute = "/v1/models/";
-  const std::string name = percent_decoded(path_of(call.request.target()).substr(kRoute.size()));
+  const std::string name = io::percent_decoded(path_of(call.request.target()).substr(kRoute.size()));
   co_return Reply{.body = description_of(call.model(name)).dump()};
 }
 

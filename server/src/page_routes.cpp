@@ -8,6 +8,7 @@
 #include "handlers.h"
 #include "json_text.h"
 #include "page.h"
+#include "rf/io/percent.h"
 
 namespace rf::server {
 
@@ -39,8 +40,8 @@ std::string parameter(std::string_view target, std::string_view name) {
     target.remove_prefix(1);  // ? or &
     const std::string_view pair = target.substr(0, target.find('&'));
     const size_t sign = pair.find('=');
-    if (sign != std::string_view::npos && percent_decoded(pair.substr(0, sign)) == name)
-      return percent_decoded(pair.substr(sign + 1));
+    if (sign != std::string_view::npos && io::percent_decoded(pair.substr(0, sign)) == name)
+      return io::percent_decoded(pair.substr(sign + 1));
     target.remove_prefix(pair.size());
   }
   return "";

@@ -1,7 +1,6 @@
 // The table of routes (service.h).
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "handlers.h"
 
@@ -53,19 +52,6 @@ std::string_view path_of(std::string_view target) {
     target = path == std::string_view::npos ? "/" : target.substr(path);
   }
   return target.substr(0, target.find('?'));
-}
-
-std::string percent_decoded(std::string_view text) {
-  std::string bytes;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned byte = 0;
-    const char* const digits = text.data() + i + 1;
-    const bool is_escape =
-        text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
-    bytes += is_escape ? static_cast<char>(byte) : text[i];
-    if (is_escape) i += 2;
-  }
-  return bytes;
 }
 
 const Route* find_route(http::verb verb, std::string_view target, std::string& allowed) {

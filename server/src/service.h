@@ -81,7 +81,5 @@ std::span<const Route> routes();
 const Route* find_route(http::verb verb, std::string_view target, std::string& allowed);
 // The path of a target, without the server's name and the query.
 std::string_view path_of(std::string_view target);
-// A part of a target with the bytes that are escaped in it.
-std::string percent_decoded(std::string_view text);
 
 }  // namespace rf::server

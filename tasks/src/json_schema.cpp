@@ -2,7 +2,6 @@
 #include "rf/tasks/json_schema.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "rf/io/error.h"
+#include "rf/io/percent.h"
 #include "rf/io/printable.h"
 #include "rf/io/utf8.h"
 #include "schema_parts.h"
@@ -214,25 +214,11 @@ class SchemaReader {
   // A reference is a URI whose fragment is a JSON pointer: RFC 6901, section 6.
   const Schema& target_of(const std::string& reference) const {
     try {
-      return root_.at(Schema::json_pointer(without_percents(reference.substr(std::min<size_t>(1, reference.size())))));
+      return root_.at(
+          Schema::json_pointer(io::percent_decoded(reference.substr(std::min<size_t>(1, reference.size())))));
     } catch (const Schema::exception&) {
       refuse("$ref must name a part of the schema, got {}", io::printable(reference));
     }
-  }
-
-  static std::string without_percents(const std::string& text) {
-    std::string plain;
-    for (size_t i = 0; i < text.size(); ++i) {
-      unsigned byte = 0;
-      const char* const digits = text.data() + i + 1;
-      if (text[i] != '%' || i + 2 >= text.size() || std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2) {
-        plain += text[i];
-      } else {
-        plain += static_cast<char>(byte);
-        i += 2;
-      }
-    }
-    return plain;
   }
 
   int32_t combined(const Schema& list, const std::string& where, std::string_view name, int32_t from) {
