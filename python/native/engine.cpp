@@ -46,11 +46,6 @@ void read(const json& options, const char* key, Value& value) {
   if (const auto found = options.find(key); found != options.end()) found->get_to(value);
 }
 
-template <typename Names, typename Value>
-std::string_view name_in(const Names& names, Value value) {
-  return std::ranges::find(names, value, [](const auto& entry) { return entry.second; })->first;
-}
-
 engine::EmbedderOptions embedding_options(const json& given) {
   engine::EmbedderOptions options;
   options.precision = named(engine::kPrecisionNames, given.at("precision").get<std::string>());

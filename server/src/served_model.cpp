@@ -21,11 +21,6 @@ namespace {
                   fmt::format("this route needs {}, got the {} model {}", needed, kind, name));
 }
 
-template <typename Names, typename Value>
-std::string_view name_in(const Names& names, Value value) {
-  return std::ranges::find(names, value, [](const auto& each) { return each.second; })->first;
-}
-
 // The head of the directory's own model. nullopt, unless the model alone says what the directory does: it has none that
 // is known, as static embeddings and ColBERT.
 std::optional<Head> head_of(const std::string& path, bool says_all) {
