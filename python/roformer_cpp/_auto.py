@@ -110,7 +110,7 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
     ) -> None:
         """As in transformers; with position_terms.safetensors where the engine needs it and can use it."""
         super().save_pretrained(save_directory, is_main_process, *arguments, **options)
-        if is_main_process:
+        if is_main_process and not options.get("push_to_hub"):  # the upload has baked it
             self._bake(Path(save_directory))
 
     def _upload_modified_files(self, working_dir: str | Path, *arguments: object, **options: object) -> object:
@@ -158,21 +158,29 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
                 "[input] past_key_values must be None, because caches are not kept, got "
                 f"{type(past_key_values).__name__}"
             )
-        rows, choices = {"attention_mask": attention_mask, "token_type_ids": token_type_ids}, 1
+        rows = dict(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            positions=position_ids,
+            inputs_embeds=inputs_embeds,
+        )
+        choices, config = 1, self.config
         tokens, dims = (input_ids, 3) if inputs_embeds is None else (inputs_embeds, 4)
         if self._layout["kind"] == "ForMultipleChoice" and isinstance(tokens, Tensor) and tokens.dim() == dims:
             choices = tokens.shape[1]
-            input_ids, inputs_embeds, position_ids, *of_rows = (
-                x if x is None else x.flatten(0, 1) for x in (input_ids, inputs_embeds, position_ids, *rows.values())
-            )
-            rows = dict(zip(rows, of_rows, strict=True))
-        config = self.config
+            rows = {name: x if x is None else x.flatten(0, 1) for name, x in rows.items()}
         states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         attends = config.output_attentions if output_attentions is None else output_attentions
-        rows |= {"positions": position_ids, "inputs_embeds": inputs_embeds, "encoder_hidden": encoder_hidden_states}
-        rows |= {"encoder_mask": encoder_attention_mask, "num_choices": choices}
-        shown = {"output_hidden_states": bool(states), "output_attentions": bool(attends)}
-        out = Model.forward(self, input_ids, **rows, **shown)
+        out = Model.forward(
+            self,
+            **rows,
+            encoder_hidden=encoder_hidden_states,
+            encoder_mask=encoder_attention_mask,
+            num_choices=choices,
+            output_hidden_states=bool(states),
+            output_attentions=bool(attends),
+        )
         ends = None if start_positions is None and end_positions is None else (start_positions, end_positions)
         if labels is not None or ends is not None:
             layout = self._layout | {"problem_type": config.problem_type}

@@ -63,6 +63,15 @@ def effective(linear: nn.Module) -> tuple[Tensor, Tensor | None]:
     return (linear(rows) - bias).T, None if linear.bias is None else bias[0]
 
 
+def weights_and_biases(linears: Sequence[nn.Module], encoding: Encoding) -> tuple[tuple, tuple]:
+    """Those of projections, which some encodings multiply with their tables. Where peft or accelerate change them, they
+    are computed, and only for encodings that read them."""
+    if not all(map(has_weights, linears)) and not encoding.reads_projections:
+        return (), ()
+    weights, biases = zip(*map(effective, linears), strict=True)
+    return weights, biases
+
+
 class Norm(nn.LayerNorm):
     """A layer norm, or an RMS norm without weights (``kind`` ``"rms"``), of ``residual + drop(x, p)``."""
 
@@ -113,11 +122,7 @@ class SelfAttention(nn.Module):
         return torch.ops.roformer.linear_layer(x, weight, bias).unflatten(-1, (3 * heads, -1)).split(heads, 2)
 
     def projections(self, encoding: Encoding) -> list[Tensor]:
-        """Weights and biases, which some encodings multiply with their tables."""
-        linears = self.query, self.key, self.value
-        if not all(map(has_weights, linears)) and not encoding.reads_projections:
-            return []
-        weights, biases = zip(*map(effective, linears), strict=True)
+        weights, biases = weights_and_biases((self.query, self.key, self.value), encoding)
         return [*weights, *(bias for bias in biases if bias is not None)]
 
     def _with_cache(

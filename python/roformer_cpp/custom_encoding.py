@@ -214,7 +214,7 @@ def _tensors(number: int) -> tuple[list[Tensor], list[str], int]:
 
 
 @dataclass
-class _Call:
+class _ModuleCall:
     """A module, the tensors in the place of its own, and the mode of a call from C++."""
 
     number: int
@@ -264,28 +264,28 @@ class _Call:
         return result
 
 
-def _input(call: _Call, positions: Tensor, dtype: int) -> Tensor | None:
+def _input(call: _ModuleCall, positions: Tensor, dtype: int) -> Tensor | None:
     return call.added("input", positions, positions, _DTYPES[dtype])
 
 
-def _layer_input(call: _Call, shared: int, layer: int) -> Tensor | None:
+def _layer_input(call: _ModuleCall, shared: int, layer: int) -> Tensor | None:
     positions, value = _kept[shared]
     return call.added("layer_input", positions, layer, value)
 
 
-def _words(call: _Call, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
+def _words(call: _ModuleCall, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
     return call.of_shape(list(words.shape), "words", words, input_ids, positions)
 
 
-def _token_numbers(call: _Call, layer: int, hidden: Tensor) -> Tensor:
+def _token_numbers(call: _ModuleCall, layer: int, hidden: Tensor) -> Tensor:
     return call.of_shape([*hidden.shape[:2], call.made.module.numbers_per_token], "token_numbers", layer, hidden)
 
 
-def _shared(call: _Call, positions: Tensor, key_positions: Tensor, dtype: int) -> int:
+def _shared(call: _ModuleCall, positions: Tensor, key_positions: Tensor, dtype: int) -> int:
     return _keep((positions, call.result("shared", positions, key_positions, _DTYPES[dtype])))
 
 
-def _terms(call: _Call, shared: int, layer: int, projections: list[Tensor], vectors: list[Tensor]) -> TermLists:
+def _terms(call: _ModuleCall, shared: int, layer: int, projections: list[Tensor], vectors: list[Tensor]) -> TermLists:
     terms = call.result("layer_terms", layer, _kept[shared][1], tuple(projections), *vectors)
     if not isinstance(terms, Terms):
         raise TypeError(f"[encoding] layer_terms must return Terms, got {type(terms).__name__}")
@@ -314,10 +314,10 @@ def _release(number: int) -> None:
 
 
 def _called(function: Callable) -> Callable:
-    return lambda *arguments: function(_Call(*arguments[:3]), *arguments[3:])
+    return lambda *arguments: function(_ModuleCall(*arguments[:3]), *arguments[3:])
 
 
-_CALL = "int module, Tensor[] tensors, bool training"  # the fields of _Call
+_MODULE_CALL = "int module, Tensor[] tensors, bool training"  # the fields of _ModuleCall
 _TERM_LISTS = "(Tensor[], str[], int[], str, float?)"
 _library = torch.library.Library("roformer_python", "DEF")
 for _schema, _function in (
@@ -325,13 +325,13 @@ for _schema, _function in (
     ("make(str name, str options, int[] shape, float initializer_range) -> int", _make),
     ("tensors(int module) -> (Tensor[], str[], int)", _tensors),
     ("facts(int module) -> (bool, bool, int, int?, bool, bool, bool)", _facts),
-    (f"words({_CALL}, Tensor words, Tensor input_ids, Tensor positions) -> Tensor", _called(_words)),
-    (f"layer_input({_CALL}, int shared, int layer) -> Tensor?", _called(_layer_input)),
-    (f"token_numbers({_CALL}, int layer, Tensor hidden_states) -> Tensor", _called(_token_numbers)),
-    (f"input({_CALL}, Tensor positions, int dtype) -> Tensor?", _called(_input)),
-    (f"shared({_CALL}, Tensor positions, Tensor key_positions, int dtype) -> int", _called(_shared)),
+    (f"words({_MODULE_CALL}, Tensor words, Tensor input_ids, Tensor positions) -> Tensor", _called(_words)),
+    (f"layer_input({_MODULE_CALL}, int shared, int layer) -> Tensor?", _called(_layer_input)),
+    (f"token_numbers({_MODULE_CALL}, int layer, Tensor hidden_states) -> Tensor", _called(_token_numbers)),
+    (f"input({_MODULE_CALL}, Tensor positions, int dtype) -> Tensor?", _called(_input)),
+    (f"shared({_MODULE_CALL}, Tensor positions, Tensor key_positions, int dtype) -> int", _called(_shared)),
     (
-        f"terms({_CALL}, int shared, int layer, Tensor[] projections, Tensor[] vectors) -> {_TERM_LISTS}",
+        f"terms({_MODULE_CALL}, int shared, int layer, Tensor[] projections, Tensor[] vectors) -> {_TERM_LISTS}",
         _called(_terms),
     ),
     ("release(int number) -> ()", _release),

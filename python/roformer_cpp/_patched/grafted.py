@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from .._model_layers import effective, has_weights
+from .._model_layers import weights_and_biases
 from .attend import attend, missing
 from .masks import MaskForm, modeling_of
 
@@ -164,19 +164,17 @@ class GraftedLayer:
 
 
 def projections(module: nn.Module, encoding: "Encoding") -> tuple[Tensor, ...]:
-    """The weights ``(W_q, W_k, W_v)`` of a module of attention and, if it has them, its biases. Where peft or
-    accelerate change them, they are computed, and only for encodings that read them."""
+    """The weights ``(W_q, W_k, W_v)`` of a module of attention and, if it has them, its biases; or nothing."""
     linears = [getattr(module, name) for name in _LINEARS if hasattr(module, name)]
-    if not all(map(has_weights, linears)) and not encoding.reads_projections:
-        return ()
-    if len(linears) == 3:
-        weights, biases = zip(*map(effective, linears), strict=True)
-        return (*weights, *(biases if None not in biases else ()))
+    weights, biases = weights_and_biases(linears, encoding)
+    if None in biases:
+        biases = ()
+    if len(weights) != 1:
+        return (*weights, *biases)
     # GPT-NeoX: queries, keys and values of a head are next to each other; not so in ModernBERT.
     heads = None if hasattr(module, "Wqkv") else module.config.num_attention_heads
 
     def parts(x: Tensor) -> tuple[Tensor, ...]:
         return x.chunk(3) if heads is None else x.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(1, 2).unbind()
 
-    weight, bias = effective(*linears)
-    return parts(weight) + (() if bias is None else parts(bias))
+    return tuple(part for x in (*weights, *biases) for part in parts(x))
