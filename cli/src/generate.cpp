@@ -170,11 +170,10 @@ std::string only_prompt(const GenerateOptions& options, const tasks::Continuer& 
 }
 
 // The last token of a prompt is always computed.
-void finish_cache(const GenerateOptions& options, const tasks::Continuer& continuer, int64_t read, int64_t kept) {
-  if (options.prompt_cache.empty()) return;
+void finish_cache(const GenerateOptions& options, const tasks::Continuer& continuer, const std::string& prompt,
+                  int64_t read, int64_t kept) {
   say(fmt::format("{} of the prompt's {} tokens were in {}", kept, read, options.prompt_cache));
-  if (kept + 1 < read)
-    continuer.write_prompt_cache(options.prompt_cache, only_prompt(options, continuer), form_of(options).prompt);
+  if (kept + 1 < read) continuer.write_prompt_cache(options.prompt_cache, prompt, form_of(options).prompt);
 }
 
 int run_generate(const GenerateOptions& options) {
@@ -185,7 +184,8 @@ int run_generate(const GenerateOptions& options) {
     while (const auto part = stream.next()) emit_lines(*part);
     emit_lines("\n");
     say_draft(continuer);
-    finish_cache(options, continuer, stream.prompt_tokens(), stream.kept_tokens());
+    if (!options.prompt_cache.empty())
+      finish_cache(options, continuer, prompt, stream.prompt_tokens(), stream.kept_tokens());
     return kOk;
   }
   Writer writer(options, continuer);
@@ -195,7 +195,8 @@ int run_generate(const GenerateOptions& options) {
   }
   writer.finish();
   say_draft(continuer);
-  finish_cache(options, continuer, writer.read(), writer.kept());
+  if (!options.prompt_cache.empty())
+    finish_cache(options, continuer, only_prompt(options, continuer), writer.read(), writer.kept());
   if (writer.refused() > 0) {
     say(fmt::format("{} of the prompts have an error as their result: no token, or a bad record", writer.refused()));
   }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include "read_options.h"
 #include "rf/io/error.h"
@@ -73,10 +74,8 @@ void finish_text_options(const CLI::App& app, const Common& common, TextOptions&
     fail_usage(where, "--num-return-sequences must be 1 without sampling and --beams, got {}",
                options.generation.return_sequences);
   }
-  for (const char* name : {"--draft", "--prompt-cache"}) {
-    const auto* const option = app.get_option_no_throw(name);
-    if (option != nullptr && option->count() > 0 && option->as<std::string>().empty())
-      fail_usage(where, "{} must be a path, got \"\"", name);
+  for (const auto& [name, path] : {std::pair("--draft", &options.draft), {"--prompt-cache", &options.prompt_cache}}) {
+    if (given(name) && path->empty()) fail_usage(where, "{} must be a path, got \"\"", name);
   }
   if (!options.draft.empty() && (has_beams || options.generation.return_sequences != 1)) {
     fail_usage(where, "--draft must be without --beams and --num-return-sequences, got {}",

@@ -231,10 +231,11 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
   void* wide = work.buffer(kWide, tokens * wide_columns * element);
   void* narrow = work.buffer(kNarrow, narrow_bytes);
   embed(input, work, x);
-  const void* const embeddings = config_.block.layer_input_width == 0
-                                     ? nullptr
-                                     : std::memcpy(work.buffer(kLayerInput, tokens * hidden * element), x,
-                                                   static_cast<size_t>(tokens * hidden * element));
+  void* embeddings = nullptr;  // of layer_input()
+  if (config_.block.layer_input_width > 0) {
+    embeddings = work.buffer(kLayerInput, tokens * hidden * element);
+    std::memcpy(embeddings, x, static_cast<size_t>(tokens * hidden * element));
+  }
   void* const normed = config_.block.pre_norm ? narrow : x;  // what attention and the feed-forward network read
   void* const attended = config_.block.pre_norm ? work.buffer(kEmbedded, narrow_bytes) : wide;
   void* const fed = config_.block.pre_norm ? attended : narrow;

@@ -145,15 +145,18 @@ struct Generator::Impl {
     return std::ranges::mismatch(prompt.first(prompt.size() - 1), known).in1 - prompt.begin();
   }
 
-  // That of a model whose tokens keep their states.
+  // what: needs a model whose tokens keep their states.
+  void check_keeps_states(const char* what, int64_t tokens) const {
+    if (decoder.keeps_states(tokens)) return;
+    fail(kGeneratorWhere,
+         "{} a model whose keys and values stay as a sequence grows, got linear attention, a prefix language model, or "
+         "a rotation that changes with the length",
+         what);
+  }
+
   KeyValueCache& cache() {
-    auto* const cache = dynamic_cast<KeyValueCache*>(&decoder.cache());
-    if (cache == nullptr || !decoder.keeps_states(std::numeric_limits<int32_t>::max())) {
-      fail(kGeneratorWhere,
-           "a prompt cache must be of a model whose keys and values stay as a sequence grows, got linear attention, a "
-           "prefix language model, or a rotation that changes with the length");
-    }
-    return *cache;
+    check_keeps_states("a prompt cache must be of", std::numeric_limits<int32_t>::max());
+    return static_cast<KeyValueCache&>(decoder.cache());
   }
 
   PromptFacts facts(const PromptOrigin& origin) const {
@@ -166,7 +169,7 @@ struct Generator::Impl {
 
   // Tokens at the front of the prompt, which are in the file but not in a sequence.
   void take_from_file(std::span<const int32_t> prompt) {
-    if (file == nullptr || !decoder.keeps_states(std::ssize(prompt))) return;
+    if (file == nullptr) return;
     const int64_t same = std::ranges::mismatch(prompt, file->ids()).in1 - prompt.begin();
     if (same <= kept_tokens(0, prompt)) return;
     decoder.truncate(0, 0);
@@ -234,11 +237,7 @@ struct Generator::Impl {
     if (PromptSearch::sequences_of(options) > 1 || options.search == Search::kBeams)
       fail(kGeneratorWhere, "a draft must be without beams and with one result for a prompt, got {} of {}",
            PromptSearch::sequences_of(options), options.search == Search::kBeams ? "beam search" : "sampling");
-    if (!decoder.keeps_states(tokens)) {
-      fail(kGeneratorWhere,
-           "a draft must be with a model whose keys and values stay as a sequence grows, got linear attention, a "
-           "prefix language model, or a rotation that changes with the length");
-    }
+    check_keeps_states("a draft must be with", tokens);
   }
 
   // Whether the draft proposes a token after those of `active`.

@@ -157,8 +157,8 @@ class Matcher {
     // Files of DeBERTa keep what its class does not read.
     const bool has_rows = config_.positions.relative != PositionSpec::Relative::kNone;
     if (config_.is_foreign() && !has_rows && body.starts_with(kRelativeNorm)) return true;
-    const ModelFamily* const family = find_family(&ModelFamily::model_type, config_.foreign_type);
-    if (family != nullptr && !family->outer_type.empty() && starts_with_any(name, kOtherMedia)) return true;
+    if (config_.is_foreign() && !family_of(config_).outer_type.empty() && starts_with_any(name, kOtherMedia))
+      return true;
     if (name.starts_with("mask_predictions.") || (config_.is_foreign() && body == kLearnedPositions)) return true;
     if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); }))
       return true;
