@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <cstdint>
@@ -25,7 +26,10 @@ class Memory {
     explicit Share(Memory& memory) : memory_(&memory) {}
     Share(Share&& other) noexcept : memory_(other.memory_), bytes_(std::exchange(other.bytes_, 0)) {}
     Share& operator=(Share&&) = delete;
-    ~Share() { memory_->used_ -= bytes_; }
+    ~Share() {
+      memory_->return_freed(bytes_);
+      memory_->used_ -= bytes_;
+    }
 
     // So many bytes more. Throws HttpError: 413 if the share alone is too large, else 429, because others will end.
     void take(int64_t bytes) {
@@ -45,8 +49,17 @@ class Memory {
   };
 
  private:
+  // Freed bytes stay in the process, for the thread that had them, until malloc_trim() gives them back to the system.
+  void return_freed(int64_t bytes) {
+    constexpr int64_t kPart = 16;
+    if ((freed_ += bytes) < most_ / kPart) return;
+    freed_ = 0;
+    malloc_trim(0);
+  }
+
   const int64_t most_;
   std::atomic<int64_t> used_ = 0;
+  std::atomic<int64_t> freed_ = 0;  // since the last malloc_trim()
 };
 
 }  // namespace rf::server
