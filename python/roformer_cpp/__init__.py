@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .sentence_transformer import SentenceTransformer
     from .shards import ShardDataset
     from .sparse_encoder import SparseEncoder, SparseVectors
-    from .tensorboard import TensorBoard
+    from .tensorboard import TensorBoard, scalars
     from .terms import DistanceTable, Rotation, Terms
     from .tokenizer import Tokenizer
     from .training import Finetuning, Pretraining, finetune, pretrain
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["CrossEncoder", "Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
 __all__ += ["BGEM3FlagModel", "MultiVectorEncoder", "SparseEncoder", "SparseVectors", "quantize_embeddings"]
-__all__ += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "vocab"]
+__all__ += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "scalars", "vocab"]
 if TYPE_CHECKING or _library.has_operators():
     __all__ += ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
     __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "bake", "build_model", "load_model"]
@@ -87,7 +87,7 @@ _WITHOUT_TORCH = {
     "quantization": "quantize_embeddings",
     "sentence_transformer": "SentenceTransformer",
     "sparse_encoder": "SparseEncoder SparseVectors",
-    "tensorboard": "TensorBoard",
+    "tensorboard": "TensorBoard scalars",
     "tokenizer": "Tokenizer",
     "training": "Finetuning Pretraining finetune pretrain",
 }

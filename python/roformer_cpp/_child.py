@@ -15,7 +15,7 @@ import subprocess
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from operator import index
 from typing import Any
@@ -25,6 +25,7 @@ from . import _checks, _library
 # How often what a run has written is looked at.
 _INTERVAL_S = 0.05
 _KEPT_MESSAGES = 1000
+_CHUNK = 1 << 16  # bytes
 _STOPPED = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM))
 _INTERNAL = 3
 # Parts of messages `[where] ..` that are about the content of files.
@@ -37,14 +38,15 @@ _HELP_HINT = "Run with --help"
 class Child:
     """A command of the program while it runs. ``results`` are its JSON lines, ``messages`` its standard error."""
 
-    def __init__(self, where: str, arguments: Sequence[str], verbose: bool):
-        self._where, self._verbose = where, verbose
+    def __init__(self, where: str, arguments: Sequence[str], verbose: bool, lines: Iterator[bytes] | None = None):
+        """lines: its standard input."""
+        self._where, self._verbose, self._lines = where, verbose, lines
         self.results: list[dict[str, Any]] = []
         self.messages: deque[str] = deque(maxlen=_KEPT_MESSAGES)
         program = _library.program()
         self._process = subprocess.Popen(
             [program, *arguments],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if lines is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**_library.program_environment(program), "ROFORMER_PARENT": str(os.getpid())},
@@ -53,6 +55,9 @@ class Child:
         self._selector = selectors.DefaultSelector()
         for pipe, take in ((self._process.stdout, self._take_result), (self._process.stderr, self._take_message)):
             self._selector.register(pipe, selectors.EVENT_READ, [take, b""])
+        if lines is not None:
+            os.set_blocking(self._process.stdin.fileno(), False)
+            self._selector.register(self._process.stdin, selectors.EVENT_WRITE, b"")
         self._is_interrupted = False
 
     def follow(self, look: Callable[[], bool]) -> bool:
@@ -78,13 +83,18 @@ class Child:
             self._selector.close()
             self._process.stdout.close()
             self._process.stderr.close()
+            if self._process.stdin:
+                self._process.stdin.close()
         return self._check()
 
     def _read(self) -> bool:
         """Takes what there is to read in the next moment. False: the command has closed its outputs."""
         for key, _ in self._selector.select(_INTERVAL_S):
+            if key.fileobj is self._process.stdin:
+                self._write(key)
+                continue
             take, rest = key.data
-            chunk = os.read(key.fd, 1 << 16)
+            chunk = os.read(key.fd, _CHUNK)
             *lines, key.data[1] = (rest + chunk).split(b"\n")
             if not chunk:
                 self._selector.unregister(key.fileobj)
@@ -92,6 +102,21 @@ class Child:
             for line in lines:
                 take(line.decode(errors="replace"))
         return bool(self._selector.get_map())
+
+    def _write(self, key: selectors.SelectorKey) -> None:
+        """Writes what fits into the pipe. The input ends after the last line, or when the command reads no more."""
+        chunk = key.data
+        while len(chunk) < _CHUNK and (line := next(self._lines, None)) is not None:
+            chunk += line
+        try:
+            written = os.write(key.fd, chunk) if chunk else 0
+        except BrokenPipeError:
+            chunk, written = b"", 0
+        if chunk:
+            self._selector.modify(key.fileobj, key.events, chunk[written:])
+        else:
+            self._selector.unregister(key.fileobj)
+            self._process.stdin.close()
 
     def _take_result(self, line: str) -> None:
         self.results.append(json.loads(line))
@@ -113,6 +138,9 @@ class Child:
         """Interrupts the command and waits for its end; a second Ctrl-C ends it immediately."""
         try:
             self._interrupt()
+            for key in list(self._selector.get_map().values()):
+                if key.events == selectors.EVENT_WRITE:  # stays open: closed, it would be the end of the input
+                    self._selector.unregister(key.fileobj)
             while self._read():
                 pass
             self._process.wait()
@@ -155,10 +183,16 @@ def _error(code: int, message: str) -> Exception:
 
 
 def run(
-    command: str, options: Sequence[str], *, verbose: bool = False, look: Callable[[], bool] = lambda: True
+    command: str,
+    options: Sequence[str],
+    *,
+    verbose: bool = False,
+    look: Callable[[], bool] = lambda: True,
+    lines: Iterator[bytes] | None = None,
 ) -> tuple[Child, bool]:
-    """Runs a command to its end. Returns it with the result of :meth:`Child.follow`."""
-    child = Child(command, [command, *options], _checks.boolean(command, "verbose", verbose))
+    """Runs a command, with these lines as its standard input, to its end. Returns it with the result of
+    :meth:`Child.follow`."""
+    child = Child(command, [command, *options], _checks.boolean(command, "verbose", verbose), lines)
     return child, child.follow(look)
 
 

