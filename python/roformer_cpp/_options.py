@@ -42,6 +42,7 @@ def yaml_options(path: str) -> dict:
 
     Raises:
         ImportError: PyYAML is not installed.
+        OSError: it cannot be read.
         ValueError: it is not YAML, has a key twice, or is not a mapping.
     """
     yaml = _checks.needed("yaml", f"[{path}] PyYAML must be installed to read YAML", ". Hint: pip install pyyaml")
@@ -57,6 +58,8 @@ def yaml_options(path: str) -> dict:
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
     try:
         value = yaml.load(Path(path).read_bytes(), Loader)
+    except OSError as error:
+        raise type(error)(f"[{path}] the file must be readable, got: {error.strerror}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"[{path}] the file must be YAML, got: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):

@@ -79,7 +79,9 @@ def test_a_run_file_in_yaml(prepared, whole, tmp_path, monkeypatch):
         ("stages: [{step: 3}]", 'got "stages[0].step"'),
     ):
         config.write_text(text)
-        assert words in run(*pretrain(prepared, config, tmp_path / "other")).stderr
+        assert words in refused(*pretrain(prepared, config, tmp_path / "other"))
+    missing = refused(*pretrain(prepared, tmp_path / "no.yml", tmp_path / "other"))
+    assert missing.endswith(f"[{tmp_path / 'no.yml'}] the file must be readable, got: No such file or directory\n")
 
 
 def test_what_is_refused(prepared, tmp_path):

@@ -45,7 +45,7 @@ def test_without_torch_the_rest_works():
     )
     names = ["CrossEncoder", "Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
     names += ["BGEM3FlagModel", "MultiVectorEncoder", "SparseEncoder", "SparseVectors", "quantize_embeddings"]
-    names += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "vocab"]
+    names += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "scalars", "vocab"]
     assert printed("-c", code) == f"{names} Engine"
 
 
