@@ -170,12 +170,10 @@ def _trained(model: Any, records: dict[str, list], options: argparse.Namespace) 
     )
     loss = _loss(model, options)
     trainer = SentenceTransformerTrainer(model, arguments, datasets.Dataset.from_dict(records), loss=loss)
-    trainer.train()
-    lines = [{"type": "train"} | line for line in trainer.state.log_history if "loss" in line]
-    bad = next((line for line in lines if not math.isfinite(line["loss"])), None)
-    if bad is not None:
-        raise RuntimeError(f"[{_WHERE}] the loss must be finite, got {bad['loss']} at step {bad['step']}")
-    return lines
+    mean = trainer.train().training_loss
+    if not math.isfinite(mean):
+        raise RuntimeError(f"[{_WHERE}] the loss must be finite, got {mean}")
+    return [{"type": "train"} | line for line in trainer.state.log_history if "loss" in line]
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
