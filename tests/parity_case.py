@@ -1,6 +1,7 @@
 """What the comparisons of whole models with transformers share: batches, sinusoids in float64, bounds and gradients."""
 
 import json
+from fnmatch import fnmatchcase
 
 import numpy as np
 import torch
@@ -79,18 +80,25 @@ def assert_close_gradients(ours, theirs):
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's, with decay for embeddings and matrices; none for biases and norms, whose tensors have one dimension."""
+    """torch's, with decay for embeddings and matrices; none for biases and norms, whose tensors have one dimension.
+    groups: of the run file."""
 
-    def __init__(self, model, decay, **options):
-        self.trained = [w for w in model.parameters() if w.requires_grad]
-        matrices = dict(params=[w for w in self.trained if w.ndim > 1], weight_decay=decay)
-        super().__init__([matrices, dict(params=[w for w in self.trained if w.ndim < 2], weight_decay=0.0)], **options)
+    def __init__(self, model, decay, groups=(), **options):
+        self.trained, own = [], []
+        for name, w in model.named_parameters():
+            if w.requires_grad:
+                group = next((group for group in groups if fnmatchcase(name, group["parameters"])), {})
+                usual = decay if w.ndim > 1 else 0.0
+                factor = group.get("learning_rate", 1.0)
+                own.append(dict(params=[w], weight_decay=group.get("weight_decay", usual), factor=factor))
+                self.trained.append(w)
+        super().__init__(own, **options)
 
     def update(self, rate, clip):
         """The norm of the gradient before clipping."""
         norm = torch.nn.utils.clip_grad_norm_(self.trained, clip).item()
         for group in self.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["factor"]
         self.step()
         self.zero_grad()
         return norm

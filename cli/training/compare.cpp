@@ -24,6 +24,7 @@ int run_compare(const train::CompareOptions& options) {
   for (const train::CompareRun& run : report.runs) {
     nlohmann::json line = {{"encoding", run.arm},           {"seed", run.seed},
                            {"step_ms", run.step_ms},        {"parameters", run.parameters},
+                           {"seconds", run.seconds},        {"tokens", run.tokens},
                            {"loss", by_length(run.losses)}, {"unigram_loss", by_length(report.unigram_losses)},
                            {"peak_bytes", run.peak_bytes}};
     if (run.diverged_at > 0) line["diverged_at_step"] = run.diverged_at;
@@ -49,17 +50,18 @@ std::function<int()> configure_compare(CLI::App& app, const Common& common) {
                  "Directory of the comparison: table.csv, table.md and every run; python -m roformer_cpp.plot draws "
                  "it. The same command continues an interrupted comparison; finished runs are not repeated")
       ->required();
-  app.add_option("--config", options->config_path,
-                 "Run file without position_encoding; default: 4 layers of 128, 400 steps of 32 x 128 tokens");
+  add_run_file(app, options->config_path, options->overrides,
+               " without position_encoding; default: 4 layers of 128, 400 steps of 32 x 128 tokens");
   add_default(app, "--seeds", options->seeds, "Seeds per encoding, counted from --seed");
   add_default(app, "--lengths", options->length_factors, "Held-out loss at these multiples of the training length")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   add_device(app, options->device);
   return [options, arms, &common] {
     options->arms = train::split_arms(*arms);
     options->seed = common.seed;
     options->note = say;
-    use_device(common, options->device);
+    use_device(common, options->device, options->config_path);
     train::keep_freed_memory();
     return run_compare(*options);
   };

@@ -32,7 +32,7 @@ int run_pretrain(const train::PretrainOptions& options) {
 
 std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
   auto options = std::make_shared<train::PretrainOptions>();
-  app.add_option("--config", options->config_path, "Run file (JSON); default with --resume: the run's own");
+  add_run_file(app, options->config_path, options->overrides, "; default with --resume: the run's own");
   app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
   app.add_option("--output", options->output_dir, "Run directory: metrics, checkpoints and the model")->required();
   app.add_option(
@@ -48,7 +48,7 @@ std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
     options->seed = common.seed;
     options->process_group = common.process_group;
     options->note = say;
-    use_device(common, options->device);
+    use_device(common, options->device, options->config_path);
     train::keep_freed_memory();
     return run_pretrain(*options);
   };

@@ -28,30 +28,38 @@ void set_up_torch(const Common& common) {
 
 }  // namespace
 
+void add_run_file(CLI::App& app, std::string& path, std::vector<std::string>& overrides, const std::string& about) {
+  app.add_option("--config", path, "Run file (JSON, or YAML with Python and PyYAML)" + about);
+  app.add_option(
+      "values", overrides,
+      "Values in place of the run file's: schedule.learning_rate=2e-3 stages.0.steps=40 model.hidden_size=64");
+}
+
 void add_device(CLI::App& app, std::string& device) {
   add_default(app, "--device", device,
               "Where to train: cpu, cuda, cuda:<number>, or auto: cuda if PyTorch sees a GPU, else cpu. Under torchrun "
               "cuda is the GPU of the process's LOCAL_RANK");
 }
 
-void use_device(const Common& common, std::string& device) {
+void use_device(const Common& common, std::string& device, const std::string& run_file) {
   const std::string& command = common.arguments.at(0);
   device = train::resolved_device(command, device);
-  if (!train::needs_python(device)) return;
+  const bool is_yaml = run_file.ends_with(".yaml") || run_file.ends_with(".yml");
+  if (!is_yaml && !train::needs_python(device)) return;
   const char* const given = std::getenv("ROFORMER_PYTHON");
   const std::string python = given != nullptr ? given : "python3";
   std::string module = "roformer_cpp." + command;
   std::replace(module.begin(), module.end(), '-', '_');
   std::vector<std::string> words = {python, "-m", module};
   words.insert(words.end(), common.arguments.begin() + 1, common.arguments.end());
-  say(fmt::format("{} is used inside Python, which has its kernels: {} -m {}", device, python, module));
+  say(is_yaml ? fmt::format("{} is read by Python: {} -m {}", run_file, python, module)
+              : fmt::format("{} is used inside Python, which has its kernels: {} -m {}", device, python, module));
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execvp(python.c_str(), argv.data());
-  fail(command,
-       "--device {} needs Python with the package roformer_cpp, got {}: {}; $ROFORMER_PYTHON names another one", device,
-       python, std::strerror(errno));
+  fail(command, "{} needs Python with the package roformer_cpp, got {}: {}; $ROFORMER_PYTHON names another one",
+       is_yaml ? run_file : "--device " + device, python, std::strerror(errno));
 }
 
 int run_with_torch(const Common& common, const std::function<int()>& command) {

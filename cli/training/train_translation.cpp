@@ -4,7 +4,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "rf/io/files.h"
 #include "rf/train/runtime.h"
 #include "rf/train/translation.h"
 #include "training_command.h"
@@ -15,11 +14,12 @@ namespace {
 
 struct TrainTranslationOptions {
   std::string config_path;
+  std::vector<std::string> overrides;
   train::TranslationOptions training;
 };
 
 int run_train_translation(TrainTranslationOptions& options) {
-  options.training.run = io::read_json(options.config_path);
+  options.training.run = train::load_run_file(options.config_path, options.overrides, {});
   const train::TranslationReport report = train::train_translation(options.training, progress());
   progress().finish();
   nlohmann::json result = {{"output", options.training.output_dir},
@@ -39,7 +39,8 @@ int run_train_translation(TrainTranslationOptions& options) {
 std::function<int()> configure_train_translation(CLI::App& app, const Common& common) {
   auto options = std::make_shared<TrainTranslationOptions>();
   train::TranslationOptions& training = options->training;
-  app.add_option("--config", options->config_path, "Run file (JSON)")->required();
+  add_run_file(app, options->config_path, options->overrides, "");
+  app.get_option("--config")->required();
   app.add_option("--train", training.train,
                  "Pairs to train on: two files, the source and the target, with a line for each pair; or one with both "
                  "in two columns and a tab between them; also .gz and .zst")
@@ -56,7 +57,7 @@ std::function<int()> configure_train_translation(CLI::App& app, const Common& co
   return [options, &common] {
     options->training.seed = common.seed;
     options->training.note = say;
-    use_device(common, options->training.device);
+    use_device(common, options->training.device, options->config_path);
     train::keep_freed_memory();
     return run_train_translation(*options);
   };

@@ -10,11 +10,14 @@ namespace rf::cli {
 // and for lack of memory to Error and std::bad_alloc.
 int run_with_torch(const Common& common, const std::function<int()>& command);
 
+// --config and the values that replace those of the run file (rf/train/pretrain.h).
+void add_run_file(CLI::App& app, std::string& path, std::vector<std::string>& overrides, const std::string& about);
 // --device of a command that trains (rf/train/device.h).
 void add_device(CLI::App& app, std::string& device);
-// Resolves `device`. For a GPU, whose kernels are the Python package's, the command is started again inside Python, and
-// this does not return, unless this process is one of Python with the package.
-void use_device(const Common& common, std::string& device);
+// Resolves `device`. For a GPU, whose kernels are the Python package's, and for a run file in YAML, which Python reads,
+// the command is started again inside Python, and this does not return, unless this process is one of Python with the
+// package.
+void use_device(const Common& common, std::string& device, const std::string& run_file = "");
 
 }  // namespace rf::cli
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 from . import _checks
 
@@ -33,3 +35,30 @@ def _text(value: bool | float | str) -> str:
     if type(value) is bool:
         return "true" if value else "false"
     return f'"{value}"' if type(value) is str else repr(value)
+
+
+def yaml_options(path: str) -> dict:
+    """The mapping in a YAML file. As in YAML 1.2, 1e-3 is a number.
+
+    Raises:
+        ImportError: PyYAML is not installed.
+        ValueError: it is not YAML, has a key twice, or is not a mapping.
+    """
+    yaml = _checks.needed("yaml", f"[{path}] PyYAML must be installed to read YAML", ". Hint: pip install pyyaml")
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node, deep=False):
+            keys = [key.value for key, _ in node.value]
+            if twice := next((key for key in keys if keys.count(key) > 1), None):
+                raise yaml.constructor.ConstructorError(problem=f"the key {twice} twice", problem_mark=node.start_mark)
+            return super().construct_mapping(node, deep)
+
+    number = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+    try:
+        value = yaml.load(Path(path).read_bytes(), Loader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"[{path}] the file must be YAML, got: {' '.join(str(error).split())}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"[{path}] the file must be a mapping of keys, got {_checks.shown(value)}")
+    return value

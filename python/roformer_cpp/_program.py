@@ -6,7 +6,7 @@ import sys
 
 from ._library import program_environment
 
-_IN_PYTHON = ("plot-attention", "train-embedding")
+_IN_PYTHON = ("plot", "plot-attention", "train-embedding")
 
 
 def main() -> None:

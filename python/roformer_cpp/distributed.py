@@ -13,6 +13,7 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,16 @@ def _run(arguments: Sequence[str], group: str, *, says_misuse: bool = True) -> i
     if folder is None:
         raise ImportError(f"[roformer_cpp] {_LIBRARY} must be built, got none. {_library.HINT}")
     program = ctypes.CDLL(str(folder / _LIBRARY), ctypes.RTLD_GLOBAL)
-    words = [b"roformer", *(os.fsencode(str(word)) for word in arguments)]
-    argv = (ctypes.c_char_p * (len(words) + 1))(*words)
-    return program.rf_cli_main_of_job(len(words), argv, group.encode(), int(says_misuse))
+    words = ["roformer", *map(str, arguments)]
+    with ExitStack() as files:
+        try:
+            for place, word in enumerate(words):
+                option = "--config=" * word.startswith("--config=")
+                if option or words[place - 1] == "--config":
+                    words[place] = option + files.enter_context(run_file(word.removeprefix(option)))
+        except (ImportError, OSError, ValueError) as error:
+            if says_misuse:
+                print(error, file=sys.stderr)
+            return 1
+        argv = (ctypes.c_char_p * (len(words) + 1))(*map(os.fsencode, words))
+        return program.rf_cli_main_of_job(len(words), argv, group.encode(), int(says_misuse))

@@ -1,9 +1,10 @@
-"""Draws what a command of training measured: `python -m roformer_cpp.plot DIR [--output picture.png]`.
+"""Draws what commands of training measured: `python -m roformer_cpp.plot DIR .. [--output picture.png]`.
 
 Of a run directory its loss curve, from metrics.jsonl of `roformer pretrain` and `finetune`: one JSON object per line,
 with "type" either "train", "evaluation" or "length"; of a directory of `roformer compare` the held-out losses of its
-runs, from table.csv; of a directory of `roformer finetune` the confusion matrix of report.json. Losses are in nats per
-predicted token.
+runs and, at the shortest and the longest length, against their cost, from table.csv; of a directory of `roformer
+finetune` the confusion matrix of report.json. Of several directories the loss curves of all runs in them, in one
+picture. Losses are in nats per predicted token.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import csv
 import json
 import sys
 from pathlib import Path
+from statistics import fmean
 
 from . import _metrics
 from ._command import exit_code
@@ -30,37 +32,63 @@ def read_metrics(run_dir):
 
 
 def plot_loss(metrics, output):
-    """Writes a picture of training loss, held-out loss and the unigram baseline against the step."""
-    train = [entry for entry in metrics if entry.get("type") == "train"]
-    held_out = [entry for entry in metrics if entry.get("type") == "evaluation"]
-    if not train and not held_out:
-        raise ValueError("[plot] metrics.jsonl must hold at least one train or evaluation line, got none")
+    """Writes a picture of training loss, held-out loss and the unigram baseline against the step.
+
+    Args:
+        metrics: the lines of a run, or a dictionary of several by their names, which have no baseline.
+    """
+    runs = metrics if isinstance(metrics, dict) else {"": metrics}
     with picture(output) as figure:
         axes = figure.subplots()
-        axes.plot([e["step"] for e in train], [e["loss"] for e in train], "-", linewidth=1, label="training")
-        if held_out:
-            axes.plot([e["step"] for e in held_out], [e["loss"] for e in held_out], "o-", label="held out")
-            if "unigram_loss" in held_out[-1]:  # of a language model
-                axes.axhline(held_out[-1]["unigram_loss"], color="gray", linestyle="--", label="unigram, held out")
+        for name, lines in runs.items():
+            train, held_out = ([e for e in lines if e.get("type") == kind] for kind in ("train", "evaluation"))
+            if not train and not held_out:
+                raise ValueError("[plot] metrics.jsonl must hold at least one train or evaluation line, got none")
+            (line,) = axes.plot([e["step"] for e in train], [e["loss"] for e in train], "-", linewidth=1)
+            line.set_label(name or "training")
+            if held_out:
+                points = [e["step"] for e in held_out], [e["loss"] for e in held_out]
+                style = dict(color=line.get_color(), label=f"{name}, held out") if name else dict(label="held out")
+                axes.plot(*points, "o-", **style)
+                if not name and "unigram_loss" in held_out[-1]:  # of a language model
+                    axes.axhline(held_out[-1]["unigram_loss"], color="gray", linestyle="--", label="unigram, held out")
         axes.set_xlabel("optimizer step")
         axes.set_ylabel("loss")
         axes.legend()
 
 
 def plot_comparison(table, output):
-    """Writes a picture of table.csv: a row for each encoding, a dot for each run, a colour for each length."""
+    """Writes a picture of table.csv: a row for each encoding, a dot for each run, a colour for each length; and the
+    means over the seeds at the shortest and the longest length against the time of a step."""
     with Path(table).open(newline="", encoding="utf-8") as file:
         runs = list(csv.DictReader(file))
     encodings = list(dict.fromkeys(run["encoding"] for run in runs))
-    with picture(output, height=1.2 + 0.3 * len(encodings)) as figure:
-        axes = figure.subplots()
-        for key in (key for key in runs[0] if key.startswith("loss_")):
+    lengths = [key for key in runs[0] if key.startswith("loss_")]
+    with picture(output, width=14, height=max(4, 1.2 + 0.3 * len(encodings))) as figure:
+        axes, cost = figure.subplots(1, 2)
+        for key, mark in {lengths[0]: "o", lengths[-1]: "x"}.items():
+            points = {}
+            for encoding in encodings:
+                done = [r for r in runs if r["encoding"] == encoding and r[key] not in ("", "nan")]
+                if done:
+                    points[encoding] = [fmean(float(r[column]) for r in done) for column in ("step_ms", key)]
+            cost.plot(*zip(*points.values(), strict=True) if points else ([], []), mark, label=_tokens(key))
+            for encoding, point in points.items():
+                cost.annotate(encoding, point, textcoords="offset points", xytext=(4, 2), fontsize=7)
+        cost.set_xlabel("milliseconds per step")
+        cost.set_ylabel("held-out loss, nats per token, mean over the seeds")
+        cost.legend()
+        for key in lengths:
             dots = [(float(run[key]), encodings.index(run["encoding"])) for run in runs if run[key] not in ("", "nan")]
-            axes.plot(*zip(*dots, strict=True) if dots else ([], []), "o", label=f"{key.removeprefix('loss_')} tokens")
+            axes.plot(*zip(*dots, strict=True) if dots else ([], []), "o", label=_tokens(key))
         axes.set_yticks(range(len(encodings)), encodings)
         axes.invert_yaxis()
         axes.set_xlabel("held-out loss, nats per token")
         axes.legend()
+
+
+def _tokens(column):
+    return f"{column.removeprefix('loss_')} tokens"
 
 
 def plot_confusion(report, output):
@@ -89,17 +117,44 @@ _DRAWN = {
 }
 
 
-def main():
+def write_csv(runs, path):
+    """Writes every line of metrics of several runs as CSV. runs: a dictionary of the lines by the names of the runs."""
+    keys = dict.fromkeys(key for lines in runs.values() for line in lines for key in line)
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["run", *keys])
+        writer.writeheader()
+        writer.writerows({"run": name} | line for name, lines in runs.items() for line in lines)
+
+
+def _draw(folders, output, table):
+    found = next((name for name in _DRAWN if (folders[0] / name).exists()), _metrics.NAME)
+    picture_name, draw = _DRAWN[found]
+    if table or len(folders) > 1:
+        paths = sorted(path for folder in folders for path in folder.rglob(_metrics.NAME))
+        runs = {str(path.parent): read_metrics(path.parent) for path in paths}
+    if table:
+        write_csv(runs, table)
+    if len(folders) > 1:
+        plot_loss(runs, output or "loss.png")
+    else:
+        draw(folders[0] / found, output or folders[0] / picture_name)
+
+
+def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m roformer_cpp.plot", description=__doc__)
     parser.add_argument(
-        "run_dir", help="a directory of `roformer pretrain`, `finetune` or `compare`, or one of their runs"
+        "run_dir",
+        nargs="+",
+        type=Path,
+        help="directories of `roformer pretrain`, `finetune` or `compare`, or of their runs",
     )
-    parser.add_argument("--output", help="picture to write (default: loss.png, confusion.png or comparison.png there)")
-    arguments = parser.parse_args()
-    folder = Path(arguments.run_dir)
-    found = next((name for name in _DRAWN if (folder / name).exists()), _metrics.NAME)
-    picture_name, draw = _DRAWN[found]
-    return exit_code(lambda: draw(folder / found, arguments.output or folder / picture_name))
+    parser.add_argument(
+        "--output",
+        help="picture to write (default: loss.png, confusion.png or comparison.png there; of several: ./loss.png)",
+    )
+    parser.add_argument("--csv", help="also write every line of metrics of all runs in the directories to this file")
+    arguments = parser.parse_args(arguments)
+    return exit_code(lambda: _draw(arguments.run_dir, arguments.output, arguments.csv))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import _checks, _child
 from ._metrics import NewLines, NewLinesOfRuns
-from ._options import options_json
+from ._options import options_json, yaml_options
 
 Metrics = dict[str, Any]
 Callback = Callable[[Metrics], bool | None]
@@ -86,8 +86,8 @@ def pretrain(
     once. If Python is killed, the run ends too, after a checkpoint.
 
     Args:
-        run: the run file, or its keys as a dictionary: ``{"model": {..}, "stages": [{..}], ..}``. With ``resume`` it
-            may be None: the run's own.
+        run: the run file, in JSON or YAML, or its keys as a dictionary: ``{"model": {..}, "stages": [{..}], ..}``.
+            With ``resume`` it may be None: the run's own.
         data: the directory that :func:`prepare` made.
         output: directory of the run, new or empty unless it is resumed. At the end it is a model directory.
         resume: continue from the newest checkpoint, or start without one. The result has the same bits as an
@@ -228,9 +228,12 @@ class _Follower:
 
 @contextmanager
 def run_file(run: File | dict[str, Any] | None) -> Iterator[str | None]:
-    """The path of the run file, which is written if it is a dictionary."""
+    """The path of the run file in JSON, which is written for a dictionary and for a YAML file."""
+    if run is not None and not isinstance(run, dict):
+        path = _checks.path("pretrain", "the run", run)
+        run = yaml_options(path) if path.endswith((".yaml", ".yml")) else path
     if not isinstance(run, dict):
-        yield None if run is None else _checks.path("pretrain", "the run", run)
+        yield run
         return
     text = options_json("run file", run)
     with tempfile.TemporaryDirectory(prefix="roformer-") as folder:

@@ -96,7 +96,16 @@ def test_table_has_a_row_for_every_run(data, tmp_path):
     # Weights, gradients and two moments, four bytes each, are alive at once.
     assert all(line["step_ms"] > 0 and line["peak_bytes"] > 16 * line["parameters"] for line in lines)
     table = (output / "table.md").read_text().splitlines()
-    assert len(table) == 2 + 3 + 1 and table[-1].startswith("| (token frequencies) | - | - | - | ")
+    assert len(table) == 2 + 3 + 1 and table[-1].startswith("| (token frequencies) | - | - | - | - | ")
+    with (output / "table.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row, line in zip(rows, lines, strict=True):
+        log = (output / line["encoding"] / f"seed-{line['seed']}" / "metrics.jsonl").read_text().splitlines()
+        steps = [entry for entry in map(json.loads, log) if entry["type"] == "train"]
+        seconds, tokens = (sum(step[key] for step in steps) for key in ("seconds", "tokens"))
+        assert line["seconds"] == pytest.approx(seconds) and line["tokens"] == tokens > 0
+        assert row["tokens_per_second"] == f"{tokens / seconds:.1f}"
+        assert row["loss_128"] == (f"{line['loss']['128']:.6f}" if row["encoding"] != "learned" else "")
     # Every line has the loss of token frequencies, as `evaluate` measures it on the same tokens.
     assert all(line["unigram_loss"] == lines[0]["unigram_loss"] for line in lines)
     for length, unigram_loss in lines[0]["unigram_loss"].items():

@@ -22,6 +22,7 @@ KEYS = dict(
     evaluate_every_steps=7,
     evaluate_lengths=[8, 40],
     checkpoint_every_steps=2,
+    groups=[dict(parameters="*.layer.1.*", learning_rate=0.5, weight_decay=0.2)],
 )
 CHECKPOINT_FILES = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"}
 CHECKPOINT_FILES |= {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}

@@ -1,5 +1,6 @@
 """The loss curve of a run directory."""
 
+import csv
 import json
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from roformer_cpp import plot
+from roformer_cpp._program import main as program
 
 
 def write_metrics(folder, lines):
@@ -77,16 +79,54 @@ def test_a_fine_tuning_has_no_unigram_baseline(tmp_path, curves):
     assert curves == {"training": [[2, 0.7]], "held out": [[2, 0.6]]}
 
 
+def test_many_runs_in_one_picture_and_in_one_table(tmp_path, curves, monkeypatch):
+    """Of a directory of several runs all of them."""
+    for name, loss in (("a", 8.0), ("b/rope/seed-1", 7.0), ("b/none/seed-1", 6.0)):
+        (tmp_path / name).mkdir(parents=True)
+        held_out = dict(type="evaluation", step=2, loss=loss + 1, unigram_loss=6.3)
+        write_metrics(tmp_path / name, [dict(type="train", step=2, loss=loss), held_out])
+    monkeypatch.setattr("sys.argv", ["roformer", "plot", "a", "b", "--output", "all.svg", "--csv", "all.csv"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="0"):
+        program()
+    assert (tmp_path / "all.svg").exists()
+    assert curves == {
+        f"{name}{kind}": [[2, loss]]
+        for name, loss_ in (("a", 8), ("b/rope/seed-1", 7), ("b/none/seed-1", 6))
+        for kind, loss in (("", loss_), (", held out", loss_ + 1))
+    }
+    rows = list(csv.DictReader((tmp_path / "all.csv").read_text().splitlines()))
+    assert [(row["run"], row["type"], row["loss"], row["unigram_loss"]) for row in rows[:2]] == [
+        ("a", "train", "8.0", ""),
+        ("a", "evaluation", "9.0", "6.3"),
+    ]
+    assert len(rows) == 6
+
+
+def test_the_scatter_of_loss_against_cost(tmp_path, monkeypatch):
+    """At the shortest and the longest length, the means over the seeds that have a loss."""
+    drawn = {}
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.update(axes=figure.axes[1]))
+    rows = ["encoding,seed,step_ms,loss_8,loss_16,loss_64"]
+    rows += ["rope,1,3,1.5,2,4", "rope,2,5,1.25,nan,nan", '"a:b=1,2",1,7,2,,']
+    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
+    plot.plot_comparison(tmp_path / "table.csv", tmp_path / "x.svg")
+    points = {line.get_label(): line.get_xydata().tolist() for line in drawn["axes"].lines}
+    assert points == {"8 tokens": [[4, 1.375], [7, 2]], "64 tokens": [[3, 4]]}
+    assert [text.get_text() for text in drawn["axes"].texts] == ["rope", "a:b=1,2", "rope"]
+
+
 def test_pictures_of_comparisons_and_confusions(tmp_path, monkeypatch):
     """Of each the command draws the file that the directory has."""
     (tmp_path / "compare").mkdir()
-    rows = ["encoding,seed,loss_8,loss_16", "rope,1,1.5,2", "rope,2,1.25,nan", '"a:b=1,2",1,2,']
+    rows = ["encoding,seed,step_ms,loss_8,loss_16,loss_64"]
+    rows += ["rope,1,3,1.5,2,4", "rope,2,5,1.25,nan,nan", '"a:b=1,2",1,7,2,,']
     (tmp_path / "compare" / "table.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "finetune").mkdir()
     confusion = {"split": "test", "labels": ["no", "yes"], "counts": [[3, 1], [0, 0]]}
     (tmp_path / "finetune" / "report.json").write_text(json.dumps({"confusion": confusion}))
     for name, words in (
-        ("compare", ["rope", "a:b=1,2", "8 tokens", "16 tokens"]),
+        ("compare", ["rope", "a:b=1,2", "8 tokens", "16 tokens", "milliseconds per step"]),
         ("finetune", ["gold", "predicted", "yes", ">3<"]),
     ):
         monkeypatch.setattr("sys.argv", ["plot", str(tmp_path / name), "--output", str(tmp_path / f"{name}.svg")])

@@ -15,40 +15,42 @@ CompareReport small_report() {
       {.arm = "rope", .seed = 1, .parameters = 10, .step_ms = 2.5, .peak_bytes = 3 << 20, .losses = {1.25, 1.5}},
       {.arm = "rope", .seed = 2, .parameters = 10, .step_ms = 3.5, .peak_bytes = 2 << 20, .losses = {1.75, 1.5}},
       {.arm = "shaw:a=1,2", .seed = 1, .parameters = 12, .step_ms = 4, .peak_bytes = 0, .losses = {2, {}}}};
+  report.runs[0].seconds = 0.25, report.runs[0].tokens = 100;
+  report.runs[1].seconds = 0.5, report.runs[1].tokens = 150;
   return report;
 }
 
 TEST(CompareTable, Csv) {
   EXPECT_EQ(csv_table(small_report()),
-            "encoding,seed,parameters,step_ms,peak_bytes,loss_8,loss_16\n"
-            "rope,1,10,2.500,3145728,1.250000,1.500000\n"
-            "rope,2,10,3.500,2097152,1.750000,1.500000\n"
-            "\"shaw:a=1,2\",1,12,4.000,0,2.000000,\n");
+            "encoding,seed,parameters,step_ms,peak_bytes,seconds,tokens_per_second,diverged_at_step,loss_8,loss_16\n"
+            "rope,1,10,2.500,3145728,0.250,400.0,,1.250000,1.500000\n"
+            "rope,2,10,3.500,2097152,0.500,300.0,,1.750000,1.500000\n"
+            "\"shaw:a=1,2\",1,12,4.000,0,0.000,0.0,,2.000000,\n");
 }
 
 TEST(CompareTable, MarkdownHasMeanAndSpread) {
   EXPECT_EQ(markdown_table(small_report()),
-            "| encoding | parameters | ms per step | peak MiB | loss at 8 tokens | loss at 16 tokens |\n"
-            "|---|---:|---:|---:|---|---|\n"
-            "| rope | 10 | 3.0 | 3 | 1.500 (1.250 to 1.750) | 1.500 (1.500 to 1.500) |\n"
-            "| shaw:a=1,2 | 12 | 4.0 | 0 | 2.000 | - |\n");
+            "| encoding | parameters | ms per step | tokens/s | peak MiB | loss at 8 tokens | loss at 16 tokens |\n"
+            "|---|---:|---:|---:|---:|---|---|\n"
+            "| rope | 10 | 3.0 | 350 | 3 | 1.500 (1.250 to 1.750) | 1.500 (1.500 to 1.500) |\n"
+            "| shaw:a=1,2 | 12 | 4.0 | 0 | 0 | 2.000 | - |\n");
 }
 
 TEST(CompareTable, TokenFrequenciesAreTheLastLine) {
   CompareReport report = small_report();
   report.unigram_losses = {2.25, {}};
   EXPECT_NE(csv_table(report).find(",loss_8,loss_16,unigram_loss_8,unigram_loss_16\n"
-                                   "rope,1,10,2.500,3145728,1.250000,1.500000,2.250000,\n"),
+                                   "rope,1,10,2.500,3145728,0.250,400.0,,1.250000,1.500000,2.250000,\n"),
             std::string::npos);
-  EXPECT_TRUE(markdown_table(report).ends_with("\n| (token frequencies) | - | - | - | 2.250 | - |\n"));
+  EXPECT_TRUE(markdown_table(report).ends_with("\n| (token frequencies) | - | - | - | - | 2.250 | - |\n"));
 }
 
 TEST(CompareTable, RunsThatHaveDivergedAreCounted) {
   CompareReport report = small_report();
   report.runs[1].losses = {{}, {}};
   report.runs[1].diverged_at = 31;
-  EXPECT_NE(csv_table(report).find("rope,2,10,3.500,2097152,nan,nan\n"), std::string::npos);
-  EXPECT_NE(markdown_table(report).find("| rope | 10 | 3.0 | 3 | 1.250, 1 diverged | 1.500, 1 diverged |\n"),
+  EXPECT_NE(csv_table(report).find("rope,2,10,3.500,2097152,0.500,300.0,31,nan,nan\n"), std::string::npos);
+  EXPECT_NE(markdown_table(report).find("| rope | 10 | 3.0 | 350 | 3 | 1.250, 1 diverged | 1.500, 1 diverged |\n"),
             std::string::npos);
 }
 

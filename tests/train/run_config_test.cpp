@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "support.h"
@@ -33,20 +34,23 @@ TEST(RunConfig, ReadsEveryKey) {
     "weight_decay": 0.1, "beta1": 0.8, "beta2": 0.98, "epsilon": 1e-6, "clip_norm": 0,
     "mask": {"probability": 0.2, "mask_fraction": 0.7, "random_fraction": 0.2, "unit": "whole-word"},
     "packing": "padded", "precision": "float32", "seed": 9, "log_every_steps": 2, "evaluate_every_steps": 4,
-    "evaluate_batches": 6, "checkpoint_every_steps": 8, "keep_checkpoints": 1, "reduce_overlap": false})")));
+    "evaluate_batches": 6, "checkpoint_every_steps": 8, "keep_checkpoints": 1, "reduce_overlap": false,
+    "groups": [{"parameters": "*.bias", "learning_rate": 0, "weight_decay": 0.5}, {"parameters": "?"}]})")));
   EXPECT_EQ(run.model.hidden_size, 64);
   ASSERT_EQ(run.stages.size(), 2u);
   EXPECT_EQ(run.stages[0].accumulate, 3);
   EXPECT_EQ(run.stages[1].steps, 7);
   EXPECT_EQ(run.schedule.kind, Schedule::kCosine);
   EXPECT_EQ(run.schedule.final_rate, 1e-5);
-  EXPECT_EQ(run.beta2, 0.98);
+  EXPECT_EQ(run.optimizer.beta2, 0.98);
   EXPECT_EQ(run.mask.unit, data::MaskUnit::kWholeWord);
   EXPECT_EQ(run.packing, data::Packing::kPadded);
   EXPECT_EQ(run.precision, Precision::kFloat32);
   EXPECT_EQ(run.seed, 9u);
   EXPECT_EQ(run.keep_checkpoints, 1);
   EXPECT_FALSE(run.reduce_overlap);
+  EXPECT_EQ(run.optimizer.groups[0].weight_decay, 0.5);
+  EXPECT_EQ(run.optimizer.groups[1].learning_rate, 1);
   EXPECT_EQ(to_json(parse_run_config(to_json(run))), to_json(run));
 }
 
@@ -108,7 +112,32 @@ TEST(RunConfig, UnknownKeysAreNamedWithTheirPath) {
   expect_error({{"stage", {{{"steps", 10}}}}}, "got \"stage\"");
 }
 
+TEST(RunConfig, ValuesAreReplaced) {
+  json run = with({{"seed", 3}});
+  const json got = load_run_file("", {"stages.0.steps=7", "mask.unit=token", "seed=1e3", "init_from=a=b"}, run);
+  run["stages"][0]["steps"] = 7;
+  run.update({{"mask", {{"unit", "token"}}}, {"seed", 1000.0}, {"init_from", "a=b"}});
+  EXPECT_EQ(got, run);
+  const std::string elements = "must name a key, or an element of a list by its number from 0, got";
+  for (const auto& [text, message] :
+       std::map<std::string, std::string>{{"stages.1.steps=3", "\"stages.1.steps\" " + elements + " \"1\" of [{"},
+                                          {"stages.x=3", elements + " \"x\" of [{"},
+                                          {"seed.x=3", elements + " \"x\" of 3"},
+                                          {"seed", "a replaced value must be written as key=value, got \"seed\""},
+                                          {"=3", "as key=value, got \"=3\""}}) {
+    const std::string got_message = error_of([&] { load_run_file("", {text}, with({{"seed", 3}})); });
+    EXPECT_NE(got_message.find(message), std::string::npos) << got_message;
+  }
+}
+
 TEST(RunConfig, TypesAndRanges) {
+  expect_error(with({{"groups", 3}}), "groups must be a list of groups of parameters, got 3");
+  expect_error(with({{"groups", {json::object()}}}), "groups[0].parameters");
+  expect_error(with({{"groups", {{{"parameters", "*"}, {"rate", 1}}}}}), "got \"groups[0].rate\"");
+  expect_error(with({{"groups", {{{"parameters", "*"}, {"learning_rate", -1}}}}}),
+               "groups[0].learning_rate must be a number >= 0, got -1");
+  expect_error(with({{"groups", {{{"parameters", "*"}, {"weight_decay", -1}}}}}),
+               "groups[0].weight_decay must be a number >= 0, got -1");
   expect_error(json::array(), "the file must be an object");
   expect_error(json::object(), "stages must be a list of at least one stage");
   expect_error(with({{"stages", {{{"max_length", 2}}}}}), "stages[0].max_length must be an integer from 3");

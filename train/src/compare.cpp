@@ -7,6 +7,8 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
 
 #include "compare_table.h"
 #include "device.h"
@@ -25,6 +27,7 @@
 #include "run_file.h"
 #include "run_series.h"
 #include "tensor_memory.h"
+#include "train_step.h"
 
 namespace rf::train {
 
@@ -36,8 +39,7 @@ constexpr const char* kRulesKey = "rules";
 constexpr int kRules = 2;
 
 // Median milliseconds per step over the log intervals of a run, including those before an interruption.
-double median_step_ms(const std::string& run_dir) {
-  const TrainingCurve curve = training_curve(run_dir);
+double median_step_ms(const TrainingCurve& curve) {
   std::vector<double> times;
   for (size_t i = 0; i < curve.steps.size(); ++i) {
     const int64_t steps = curve.steps[i] - (i == 0 ? 0 : curve.steps[i - 1]);
@@ -46,6 +48,11 @@ double median_step_ms(const std::string& run_dir) {
   if (times.empty()) return 0;
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
   return times[times.size() / 2];
+}
+
+void add_cost(CompareRun& run, const TrainingCurve& curve) {
+  run.seconds = std::accumulate(curve.seconds.begin(), curve.seconds.end(), 0.0);
+  run.tokens = curve.tokens;
 }
 
 // A directory's name: letters, digits, '-', '_', '.' and '=' are kept.
@@ -105,9 +112,17 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return pieces;
 }
 
-nlohmann::json value_of(const std::string& text) {
-  const nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return parsed.is_discarded() ? nlohmann::json(text) : parsed;
+nlohmann::json default_run() {
+  return {{"model",
+           {{"hidden_size", 128},
+            {"num_hidden_layers", 4},
+            {"num_attention_heads", 4},
+            {"intermediate_size", 512},
+            {"max_position_embeddings", 128}}},
+          {"stages", {{{"max_length", 128}, {"batch", 32}, {"steps", 400}}}},
+          {"evaluate_batches", 40},
+          {"checkpoint_every_steps", 200},
+          {"keep_checkpoints", 1}};
 }
 
 class Comparison {
@@ -116,7 +131,7 @@ class Comparison {
       : options_(options),
         progress_(progress),
         device_(open_device("compare", options.device)),
-        base_(options.config_path.empty() ? compare_defaults() : parse_run_config(io::read_json(options.config_path))) {
+        base_(parse_run_config(load_run_file(options.config_path, options.overrides, default_run()))) {
     if (options_.seeds < 1) fail("compare", "seeds must be at least 1, got {}", options_.seeds);
     if (!base_.init_from.empty()) {
       fail("compare", "init_from must be absent, since arms differ in their weights, got {}", base_.init_from);
@@ -134,6 +149,7 @@ class Comparison {
                       "valid", *vocabulary_);
     if (held_out_->empty()) fail("compare", "the data must have held-out documents, got none in {}", options_.data_dir);
     find_arms();
+    check_groups();
     series_.emplace(std::ssize(arms_) * options_.seeds);
     open_output();
   }
@@ -172,6 +188,17 @@ class Comparison {
     }
   }
 
+  // A group may have parameters in the models of some arms only, but not in none.
+  void check_groups() const {
+    const std::vector<ParameterGroup>& groups = base_.optimizer.groups;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      if (std::ranges::any_of(groups_, [i](const auto& of_arm) { return of_arm.second.contains(i); })) continue;
+      fail(kRunFile,
+           "groups[{}].parameters must match a parameter of a compared model that no earlier group has, got {}", i,
+           io::printable(groups[i].parameters));
+    }
+  }
+
   void add_arm(const std::string& arm) {
     const auto is_same = [&](const std::string& other) { return directory_name(other) == directory_name(arm); };
     if (std::any_of(arms_.begin(), arms_.end(), is_same)) {
@@ -179,6 +206,11 @@ class Comparison {
     }
     const nn::Model model(config_of(arm, base_.seed).model, head_of(base_.objective, base_.pairs));
     for (const at::Tensor& parameter : model.parameters()) parameters_[arm] += parameter.numel();
+    std::set<size_t> own;
+    for (const Parameter& each : trained_parameters(model)) {
+      if (const auto group = group_of(base_.optimizer.groups, each.name)) own.insert(*group);
+    }
+    groups_[arm] = own;
     arms_.push_back(arm);
   }
 
@@ -225,6 +257,10 @@ class Comparison {
     RunConfig config = base_;
     config.model.position_encodings = {parse_arm(arm)};
     config.seed = seed;
+    config.optimizer.groups.clear();
+    if (const auto own = groups_.find(arm); own != groups_.end()) {
+      for (const size_t group : own->second) config.optimizer.groups.push_back(base_.optimizer.groups[group]);
+    }
     return config;
   }
 
@@ -239,6 +275,7 @@ class Comparison {
       series_->skip();
       run = read_run(result, report_.lengths.size());
       run.directory = directory;
+      add_cost(run, training_curve(directory));
       return true;
     }
     const io::Progress::Part part(progress_, series_->begin(fmt::format("{}, seed {}", arm, seed)));
@@ -263,14 +300,16 @@ class Comparison {
     if (options_.after) options_.after(is_complete);
     report_.signal = report.signal;
     if (!is_complete) return false;
+    const TrainingCurve curve = training_curve(directory);
     run = {.arm = arm,
            .seed = seed,
            .parameters = parameters_.at(arm),
-           .step_ms = median_step_ms(directory),
+           .step_ms = median_step_ms(curve),
            .peak_bytes = memory.peak_bytes(),
            .losses = {},
            .diverged_at = diverged_at,
            .directory = directory};
+    add_cost(run, curve);
     if (diverged_at > 0) {
       run.losses.resize(report_.lengths.size());
     } else {
@@ -305,7 +344,8 @@ class Comparison {
   RunConfig base_;
   std::optional<text::Vocabulary> vocabulary_;
   std::optional<HeldOut> held_out_;
-  std::map<std::string, int64_t> parameters_;  // of each arm's model
+  std::map<std::string, int64_t> parameters_;       // of each arm's model
+  std::map<std::string, std::set<size_t>> groups_;  // of parameters, by number: those that each arm's model has
   CompareReport report_;
   std::vector<std::string> arms_;
   std::optional<RunSeries> series_;
@@ -329,21 +369,6 @@ EncodingConfig parse_arm(const std::string& text) {
     options[key] = value_of(pieces[i].substr(equals + 1));
   }
   return {pieces[0], options.dump()};
-}
-
-RunConfig compare_defaults() {
-  RunConfig config;
-  config.model.hidden_size = config.model.embedding_size = 128;
-  config.model.num_hidden_layers = 4;
-  config.model.num_attention_heads = 4;
-  config.model.intermediate_size = 512;
-  config.model.max_position_embeddings = 128;
-  config.stages = {{.max_length = 128, .batch = 32, .steps = 400, .accumulate = 1}};
-  config.schedule.warmup_steps = 100;
-  config.evaluate_batches = 40;
-  config.checkpoint_every_steps = 200;
-  config.keep_checkpoints = 1;
-  return config;
 }
 
 CompareReport compare(const CompareOptions& options, io::Progress& progress) {

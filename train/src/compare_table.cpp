@@ -52,6 +52,11 @@ std::string with_spread(const std::vector<double>& sorted, int64_t diverged) {
   return fmt::format("{} ({:.3f} to {:.3f})", mean, sorted.front(), sorted.back());
 }
 
+// Nothing for a run that diverged before its first line of metrics.
+std::optional<double> tokens_per_second(const CompareRun& run) {
+  return run.seconds > 0 ? std::optional(static_cast<double>(run.tokens) / run.seconds) : std::nullopt;
+}
+
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string out = "\"";
@@ -62,12 +67,14 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 std::string csv_table(const CompareReport& report) {
-  std::string out = "encoding,seed,parameters,step_ms,peak_bytes";
+  std::string out = "encoding,seed,parameters,step_ms,peak_bytes,seconds,tokens_per_second,diverged_at_step";
   for (const int64_t length : report.lengths) out += fmt::format(",loss_{}", length);
   for (size_t i = 0; i < report.unigram_losses.size(); ++i) out += fmt::format(",unigram_loss_{}", report.lengths[i]);
   out += "\n";
   for (const CompareRun& run : report.runs) {
-    out += fmt::format("{},{},{},{:.3f},{}", quoted(run.arm), run.seed, run.parameters, run.step_ms, run.peak_bytes);
+    out += fmt::format("{},{},{},{:.3f},{},{:.3f},{:.1f},", quoted(run.arm), run.seed, run.parameters, run.step_ms,
+                       run.peak_bytes, run.seconds, tokens_per_second(run).value_or(0));
+    if (run.diverged_at > 0) out += std::to_string(run.diverged_at);
     for (const std::optional<double>& loss : run.losses) {
       out += loss ? fmt::format(",{:.6f}", *loss) : run.diverged_at > 0 ? ",nan" : ",";
     }
@@ -78,8 +85,8 @@ std::string csv_table(const CompareReport& report) {
 }
 
 std::string markdown_table(const CompareReport& report) {
-  std::string out = "| encoding | parameters | ms per step | peak MiB |";
-  std::string rule = "|---|---:|---:|---:|";
+  std::string out = "| encoding | parameters | ms per step | tokens/s | peak MiB |";
+  std::string rule = "|---|---:|---:|---:|---:|";
   for (const int64_t length : report.lengths) {
     out += fmt::format(" loss at {} tokens |", length);
     rule += "---|";
@@ -87,10 +94,11 @@ std::string markdown_table(const CompareReport& report) {
   out += "\n" + rule + "\n";
   for (const Runs& runs : by_arm(report)) {
     const auto time = values(runs, [](const CompareRun& run) { return std::optional(run.step_ms); });
+    const auto speed = values(runs, tokens_per_second);
     const auto peak =
         values(runs, [](const CompareRun& run) { return std::optional(static_cast<double>(run.peak_bytes) / kMiB); });
-    out += fmt::format("| {} | {} | {:.1f} | {:.0f} |", runs.front()->arm, runs.front()->parameters, median(time),
-                       peak.back());
+    out += fmt::format("| {} | {} | {:.1f} | {:.0f} | {:.0f} |", runs.front()->arm, runs.front()->parameters,
+                       median(time), speed.empty() ? 0 : median(speed), peak.back());
     const auto diverged = std::count_if(runs.begin(), runs.end(), [](const auto* run) { return run->diverged_at > 0; });
     for (size_t i = 0; i < report.lengths.size(); ++i) {
       const auto losses = values(runs, [i](const CompareRun& run) { return run.losses[i]; });
@@ -99,7 +107,7 @@ std::string markdown_table(const CompareReport& report) {
     out += "\n";
   }
   if (report.unigram_losses.empty()) return out;
-  out += "| (token frequencies) | - | - | - |";
+  out += "| (token frequencies) | - | - | - | - |";
   for (const std::optional<double>& loss : report.unigram_losses)
     out += loss ? fmt::format(" {:.3f} |", *loss) : " - |";
   return out + "\n";

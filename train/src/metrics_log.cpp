@@ -63,6 +63,7 @@ TrainingCurve training_curve(const std::string& run_dir) {
     curve.steps.push_back(step);
     curve.losses.push_back(entry.number("loss", 0, kAnyNumber));
     curve.seconds.push_back(entry.number("seconds", 0, kNotNegative));
+    curve.tokens += entry.integer("tokens", 0, 0, INT64_MAX);
   }
   return curve;
 }

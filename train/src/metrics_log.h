@@ -49,6 +49,7 @@ class MetricsLog {
 struct TrainingCurve {  // one entry per line
   std::vector<int64_t> steps;
   std::vector<double> losses, seconds;
+  int64_t tokens = 0;  // of all lines; 0 where lines do not count them
 };
 
 // In step order. Throws Error, naming the key, for a line without one of the three.

@@ -12,10 +12,13 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "rf/io/error.h"
+#include "rf/io/printable.h"
 #include "rf/train/job.h"
 
 namespace rf::train {
@@ -29,13 +32,31 @@ int64_t part_size(int64_t elements, const Ranks& ranks) { return (elements + ran
 
 }  // namespace
 
+std::optional<size_t> group_of(const std::vector<ParameterGroup>& groups, const std::string& name) {
+  const auto matches = [&](const ParameterGroup& each) {
+    return ::fnmatch(each.parameters.c_str(), name.c_str(), 0) == 0;
+  };
+  const auto found = std::find_if(groups.begin(), groups.end(), matches);
+  return found == groups.end() ? std::nullopt : std::optional<size_t>(found - groups.begin());
+}
+
 AdamW::AdamW(std::vector<Parameter> parameters, AdamWOptions options, const Ranks& divided_among)
     : options_(options), ranks_(divided_among) {
-  groups_ = {{options.weight_decay, {}, {}, {}, {}, {}, {}}, {0.0, {}, {}, {}, {}, {}, {}}};
+  // Two for each group of the options, after two for the other parameters: with decay and without.
+  const std::vector<ParameterGroup>& named = options_.groups;
+  groups_.resize(2 + 2 * named.size());
+  groups_[0].weight_decay = options.weight_decay;
+  for (size_t i = 0; i < named.size(); ++i) {
+    Group *const decayed = &groups_[2 + 2 * i], *const other = decayed + 1;
+    decayed->rate = other->rate = named[i].learning_rate;
+    decayed->weight_decay = named[i].weight_decay.value_or(options.weight_decay);
+    other->weight_decay = named[i].weight_decay.value_or(0);
+  }
   for (const Parameter& parameter : parameters) elements_ += parameter.weight.numel();
   int64_t offset = 0;
   for (Parameter& parameter : parameters) {
-    Group& group = groups_[parameter.decay == Decay::kApplied ? 0 : 1];
+    const std::optional<size_t> of = group_of(named, parameter.name);
+    Group& group = groups_[(of ? 2 + 2 * *of : 0) + (parameter.decay == Decay::kApplied ? 0 : 1)];
     group.names.push_back(parameter.name);
     group.offsets.push_back(offset);
     group.ranges.push_back(range_of(offset, parameter.weight.numel(), ranks_));
@@ -43,6 +64,11 @@ AdamW::AdamW(std::vector<Parameter> parameters, AdamWOptions options, const Rank
     group.exp_avg_sq.push_back(at::zeros_like(group.exp_avg.back()));
     offset += parameter.weight.numel();
     group.weights.push_back(std::move(parameter.weight));
+  }
+  for (size_t i = 0; i < named.size(); ++i) {
+    if (!groups_[2 + 2 * i].names.empty() || !groups_[3 + 2 * i].names.empty()) continue;
+    fail("run file", "groups[{}].parameters must match a parameter of the model that no earlier group has, got {}", i,
+         io::printable(named[i].parameters));
   }
 }
 
@@ -138,9 +164,9 @@ at::Tensor AdamW::start_step(double learning_rate, int64_t step) {
     }
     if (weights.empty()) continue;
     const std::vector<at::Tensor> counts(weights.size(), updates);
-    at::_fused_adamw_(weights, own_gradients, exp_avg, exp_avg_sq, {}, counts, learning_rate, options_.beta1,
-                      options_.beta2, group.weight_decay, options_.epsilon, /*amsgrad=*/false, /*maximize=*/false,
-                      clipping.divisor, clipping.is_left_out);
+    at::_fused_adamw_(weights, own_gradients, exp_avg, exp_avg_sq, {}, counts, learning_rate * group.rate,
+                      options_.beta1, options_.beta2, group.weight_decay, options_.epsilon, /*amsgrad=*/false,
+                      /*maximize=*/false, clipping.divisor, clipping.is_left_out);
   }
   gather_weights();
   return norms;
@@ -152,7 +178,8 @@ void AdamW::gather_weights() {
   const int64_t part = part_size(elements_, ranks_), step = std::max<int64_t>(kGathered / ranks_.size(), 1);
   for (int64_t piece = 0; piece < part; piece += step) {
     const int64_t length = std::min(step, part - piece);
-    const at::TensorOptions options = groups_[groups_[0].weights.empty() ? 1 : 0].weights.front().options();
+    const auto some = std::ranges::find_if(groups_, [](const Group& group) { return !group.weights.empty(); });
+    const at::TensorOptions options = some->weights.front().options();
     at::Tensor own = at::zeros({length}, options), all = at::empty({ranks_.size(), length}, options);
     // Copies the overlap of a rank's piece with each weight, in either direction.
     const auto copy = [&](at::Tensor numbers, int64_t rank, bool to_weights) {
@@ -176,7 +203,11 @@ void AdamW::gather_weights() {
   }
 }
 
-int64_t AdamW::moments_of_all() const { return 2 * std::ssize(groups_[0].names) + 2 * std::ssize(groups_[1].names); }
+int64_t AdamW::moments_of_all() const {
+  int64_t weights = 0;
+  for (const Group& group : groups_) weights += std::ssize(group.names);
+  return 2 * weights;
+}
 
 std::vector<MomentPart> AdamW::moments() const { return moments_to_write(ranks_); }
 

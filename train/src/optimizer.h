@@ -1,7 +1,7 @@
 // AdamW (Loshchilov and Hutter, arXiv 1711.05101) with torch's semantics (spec R-TRN-03), clipping by the global norm.
 //
 //   g' = g * min(1, clip_norm / (|g| + 1e-6))
-//   w <- w (1 - lr wd)                               wd = 0 for biases and norms
+//   w <- w (1 - lr wd)                               wd = 0 for biases and norms, lr times a factor for a group
 //   m <- b1 m + (1 - b1) g',  v <- b2 v + (1 - b2) g'^2
 //   w <- w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 //
@@ -22,14 +22,9 @@
 #include <vector>
 
 #include "ranks.h"
+#include "rf/train/run_config.h"
 
 namespace rf::train {
-
-struct AdamWOptions {
-  double weight_decay = 0.01;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double clip_norm = 1.0;  // 0: none
-};
 
 enum class Decay { kApplied, kNone };
 
@@ -46,9 +41,12 @@ struct MomentPart {
   at::Tensor values;
 };
 
+// The first group whose pattern a parameter's name matches.
+std::optional<size_t> group_of(const std::vector<ParameterGroup>& groups, const std::string& name);
+
 class AdamW {
  public:
-  // divided_among: the ranks that share the moments.
+  // divided_among: the ranks that share the moments. Throws Error for a group without parameters.
   AdamW(std::vector<Parameter> parameters, AdamWOptions options, const Ranks& divided_among = Ranks::alone());
 
   // One update from the weights' gradients; a weight without a gradient has gradient 0. Returns the norm of all
@@ -77,8 +75,8 @@ class AdamW {
     int64_t begin = 0, length = 0;
     at::Tensor of(const at::Tensor& whole) const;
   };
-  struct Group {  // parameters with the same decay, as lists for torch's kernel
-    double weight_decay;
+  struct Group {  // parameters with the same decay and factor of the rate, as lists for torch's kernel
+    double weight_decay = 0, rate = 1;
     std::vector<std::string> names;
     std::vector<at::Tensor> weights, exp_avg, exp_avg_sq;
     std::vector<int64_t> offsets;  // of each weight in the list of all

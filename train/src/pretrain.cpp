@@ -40,6 +40,7 @@
 #include "rf/text/vocabulary.h"
 #include "rf/train/job.h"
 #include "rf/train/run_directory.h"
+#include "run_file.h"
 #include "seconds.h"
 #include "step_profile.h"
 #include "train_step.h"
@@ -172,7 +173,7 @@ class PretrainRun {
     std::string path = options_.config_path;
     if (path.empty() && options_.resume && io::has_file(file("run.json"))) path = file("run.json");
     if (path.empty()) fail("pretrain", "a run file must be given (--config), got none");
-    const nlohmann::json json = io::read_json(path);
+    const nlohmann::json json = load_run_file(path, options_.overrides, {});
     config_ = parse_run_config(json);
     if (options_.seed) config_.seed = *options_.seed;
     vocabulary_.emplace(text::load_vocabulary(options_.data_dir));
@@ -230,7 +231,6 @@ class PretrainRun {
 
   void make_optimizer() {
     model_->to(device_);
-    const AdamWOptions options{config_.weight_decay, config_.beta1, config_.beta2, config_.epsilon, config_.clip_norm};
     std::vector<at::Tensor> weights;
     int64_t elements = 0;
     for (const Parameter& parameter : trained_parameters(*model_)) {
@@ -238,7 +238,7 @@ class PretrainRun {
       elements += parameter.weight.numel();
     }
     const bool is_divided = config_.sharding == Sharding::kOptimizer;
-    optimizer_.emplace(trained_parameters(*model_), options, is_divided ? ranks_ : Ranks::alone());
+    optimizer_.emplace(trained_parameters(*model_), config_.optimizer, is_divided ? ranks_ : Ranks::alone());
     using Overlap = GradientSum::Overlap;
     gradients_.emplace(ranks_, std::move(weights), config_.reduce_precision,
                        config_.reduce_overlap ? Overlap::kBackward : Overlap::kNone);

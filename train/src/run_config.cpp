@@ -1,11 +1,15 @@
 // The run file of `pretrain`: reading, writing, and the learning-rate schedules (spec R-TRN-05).
 #include "rf/train/run_config.h"
 
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <ranges>
 
 #include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
 #include "rf/io/strict_object.h"
 #include "run_file.h"
 
@@ -97,6 +101,21 @@ data::MaskOptions parse_mask(const nlohmann::json& json) {
   return mask;
 }
 
+std::vector<ParameterGroup> parse_groups(const nlohmann::json& json) {
+  if (!json.is_array()) fail(kRunFile, "groups must be a list of groups of parameters, got {}", json.dump());
+  std::vector<ParameterGroup> groups;
+  for (const nlohmann::json& each : json) {
+    io::StrictObject object(each, kRunFile, fmt::format("groups[{}]", groups.size()));
+    object.require({"parameters"});
+    ParameterGroup& group = groups.emplace_back();
+    group.parameters = object.text("parameters", "");
+    group.learning_rate = object.number("learning_rate", group.learning_rate, kNotNegative);
+    if (object.find("weight_decay") != nullptr) group.weight_decay = object.number("weight_decay", 0, kNotNegative);
+    object.finish();
+  }
+  return groups;
+}
+
 // A pair needs the masked objective, and rows of [CLS] A [SEP] B [SEP] with a token on either side.
 void check_pairs(const RunConfig& run) {
   if (run.pairs == data::Pairs::kNone) return;
@@ -143,7 +162,68 @@ void fit_attention(RunConfig& run, const nlohmann::json* model) {
   }
 }
 
+// The place of "stages.0.steps" in a run file.
+nlohmann::json& place_of(nlohmann::json& run, const std::string& path) {
+  nlohmann::json* place = &run;
+  for (const auto part : std::views::split(path, '.')) {
+    const std::string key(part.begin(), part.end());
+    size_t index = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
+    const bool is_index = error == std::errc() && end == key.data() + key.size();
+    if (place->is_array() && is_index && index < place->size()) {
+      place = &(*place)[index];
+    } else if (place->is_object() || place->is_null()) {
+      place = &(*place)[key];
+    } else {
+      fail(kRunFile, "{} must name a key, or an element of a list by its number from 0, got {} of {}",
+           io::printable(path), io::printable(key), place->dump());
+    }
+  }
+  return *place;
+}
+
 }  // namespace
+
+nlohmann::json value_of(const std::string& text) {
+  const nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_discarded() ? nlohmann::json(text) : parsed;
+}
+
+nlohmann::json load_run_file(const std::string& path, const std::vector<std::string>& overrides, nlohmann::json run) {
+  if (!path.empty()) run = io::read_json(path);
+  for (const std::string& text : overrides) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      fail(kRunFile, "a replaced value must be written as key=value, got {}", io::printable(text));
+    }
+    place_of(run, text.substr(0, equals)) = value_of(text.substr(equals + 1));
+  }
+  return run;
+}
+
+void parse_optimizer(io::StrictObject& object, AdamWOptions& options) {
+  constexpr io::NumberRange kBelowOne{0, 1, io::NumberRange::Ends::kOpenHigh};
+  options.weight_decay = object.number("weight_decay", options.weight_decay, kNotNegative);
+  options.beta1 = object.number("beta1", options.beta1, kBelowOne);
+  options.beta2 = object.number("beta2", options.beta2, kBelowOne);
+  options.epsilon = object.number("epsilon", options.epsilon, kPositive);
+  options.clip_norm = object.number("clip_norm", options.clip_norm, kNotNegative);
+  if (const nlohmann::json* groups = object.find("groups")) options.groups = parse_groups(*groups);
+}
+
+void add_to(nlohmann::json& json, const AdamWOptions& options) {
+  json.update({{"weight_decay", options.weight_decay},
+               {"beta1", options.beta1},
+               {"beta2", options.beta2},
+               {"epsilon", options.epsilon},
+               {"clip_norm", options.clip_norm}});
+  for (const ParameterGroup& group :
+       options.groups) {  // runs without groups lack the key, as those of earlier versions
+    nlohmann::json& added = json["groups"].emplace_back();
+    added = {{"parameters", group.parameters}, {"learning_rate", group.learning_rate}};
+    if (group.weight_decay) added["weight_decay"] = *group.weight_decay;
+  }
+}
 
 ScheduleConfig parse_schedule(const nlohmann::json& json) {
   io::StrictObject object(json, kRunFile, "schedule");

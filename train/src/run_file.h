@@ -31,16 +31,17 @@ using io::name_of;
 ScheduleConfig parse_schedule(const nlohmann::json& json);
 nlohmann::json to_json(const ScheduleConfig& schedule);
 
+// JSON, otherwise a string.
+nlohmann::json value_of(const std::string& text);
+
+void parse_optimizer(io::StrictObject& object, AdamWOptions& options);
+void add_to(nlohmann::json& json, const AdamWOptions& options);
+
 // The keys of both run files. Run: RunConfig or TranslationRunConfig.
 template <typename Run>
 void parse_shared_keys(io::StrictObject& object, Run& run) {
-  constexpr io::NumberRange kBelowOne{0, 1, io::NumberRange::Ends::kOpenHigh};
   if (const nlohmann::json* schedule = object.find("schedule")) run.schedule = parse_schedule(*schedule);
-  run.weight_decay = object.number("weight_decay", run.weight_decay, kNotNegative);
-  run.beta1 = object.number("beta1", run.beta1, kBelowOne);
-  run.beta2 = object.number("beta2", run.beta2, kBelowOne);
-  run.epsilon = object.number("epsilon", run.epsilon, kPositive);
-  run.clip_norm = object.number("clip_norm", run.clip_norm, kNotNegative);
+  parse_optimizer(object, run.optimizer);
   run.precision = object.choice("precision", run.precision, kPrecisions);
   run.seed = static_cast<uint64_t>(object.integer("seed", static_cast<int64_t>(run.seed), 0, INT64_MAX));
   run.log_every_steps = object.integer("log_every_steps", run.log_every_steps, 1, kMaxSteps);
@@ -49,18 +50,15 @@ void parse_shared_keys(io::StrictObject& object, Run& run) {
 }
 template <typename Run>
 nlohmann::json shared_keys(const Run& run) {
-  return {{"schedule", to_json(run.schedule)},
-          {"weight_decay", run.weight_decay},
-          {"beta1", run.beta1},
-          {"beta2", run.beta2},
-          {"epsilon", run.epsilon},
-          {"clip_norm", run.clip_norm},
-          {"precision", name_of(kPrecisions, run.precision)},
-          {"seed", run.seed},
-          {"log_every_steps", run.log_every_steps},
-          {"evaluate_every_steps", run.evaluate_every_steps},
-          {"checkpoint_every_steps", run.checkpoint_every_steps},
-          {"keep_checkpoints", run.keep_checkpoints}};
+  nlohmann::json json = {{"schedule", to_json(run.schedule)},
+                         {"precision", name_of(kPrecisions, run.precision)},
+                         {"seed", run.seed},
+                         {"log_every_steps", run.log_every_steps},
+                         {"evaluate_every_steps", run.evaluate_every_steps},
+                         {"checkpoint_every_steps", run.checkpoint_every_steps},
+                         {"keep_checkpoints", run.keep_checkpoints}};
+  add_to(json, run.optimizer);
+  return json;
 }
 
 }  // namespace rf::train

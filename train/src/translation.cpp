@@ -158,9 +158,7 @@ class TranslationRun {
     }
     model_->check_length(config_.max_length);
     model_->to(device_);
-    optimizer_.emplace(
-        trained_parameters(*model_, model_->weight_specs()),
-        AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2, config_.epsilon, config_.clip_norm});
+    optimizer_.emplace(trained_parameters(*model_, model_->weight_specs()), config_.optimizer);
     platform_["processes"] = 1;
     if (checkpoint) resume_from(*checkpoint);
   }

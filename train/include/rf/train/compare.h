@@ -14,7 +14,6 @@
 
 #include "rf/io/progress.h"
 #include "rf/model/config.h"
-#include "rf/train/run_config.h"
 
 namespace rf::train {
 
@@ -37,6 +36,8 @@ struct CompareRun {
   std::vector<std::optional<double>> losses;  // held out, nats per predicted token, one for each length factor
   int64_t diverged_at = 0;                    // the step whose loss or gradient was not finite: no length has a loss
   std::string directory = {};                 // of the run
+  double seconds = 0;                         // of its steps
+  int64_t tokens = 0;                         // of its steps, without padding
 };
 
 struct CompareOptions {
@@ -44,10 +45,11 @@ struct CompareOptions {
   // keys; the others are reported through the notes.
   std::vector<std::string> arms;
   std::string data_dir, output_dir;
-  std::string config_path;                          // run file; "": compare_defaults()
-  std::optional<uint64_t> seed;                     // the first seed, in place of the run file's
-  int64_t seeds = 3;                                // each arm is trained with this many consecutive seeds
-  std::vector<int64_t> length_factors = {1, 2, 4};  // held-out loss at these multiples of the training length
+  std::string config_path;  // run file; "": a body of 4 layers of 128, 400 steps of 32 x 128 tokens
+  std::vector<std::string> overrides = {};             // as of PretrainOptions
+  std::optional<uint64_t> seed;                        // the first seed, in place of the run file's
+  int64_t seeds = 3;                                   // each arm is trained with this many consecutive seeds
+  std::vector<int64_t> length_factors = {1, 2, 4, 8};  // held-out loss at these multiples of the training length
   // Called before each training run, with its directory and run file, and after it, even if a signal ended it.
   std::function<void(const std::string& directory, const nlohmann::json& run)> before = {};
   std::function<void(bool is_complete)> after = {};
@@ -56,9 +58,6 @@ struct CompareOptions {
   std::string device = "auto";  // as in rf/train/device.h
   std::function<void(const std::string&)> note;
 };
-
-// A body of 4 layers of 128: 400 steps of 32 x 128 tokens.
-RunConfig compare_defaults();
 
 struct CompareReport {
   std::vector<CompareRun> runs;                            // by arm, then seed

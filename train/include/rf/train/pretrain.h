@@ -11,6 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rf/io/progress.h"
 #include "rf/train/run_config.h"
@@ -18,7 +19,8 @@
 namespace rf::train {
 
 struct PretrainOptions {
-  std::string config_path;  // the run file; with resume it may be empty: the run directory's copy
+  std::string config_path;             // the run file; with resume it may be empty: the run directory's copy
+  std::vector<std::string> overrides;  // of values in it, as "schedule.learning_rate=2e-3"
   std::string data_dir;
   std::string output_dir;        // without resume: must be absent or empty
   bool resume = false;           // continue from the newest checkpoint, or start at step 0

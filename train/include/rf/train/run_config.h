@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,14 +37,26 @@ enum class Precision { kFloat32, kBfloat16 };  // kBfloat16: autocast with float
 // What the ranks of a job divide: only rows, or the optimizer's moments too.
 enum class Sharding { kNone, kOptimizer };
 
+// The parameters whose names match a shell pattern (*, ?, [..]) and are not in an earlier group.
+struct ParameterGroup {
+  std::string parameters;
+  double learning_rate = 1;                 // multiplies the schedule's
+  std::optional<double> weight_decay = {};  // of all of them, in place of the run's
+};
+
+struct AdamWOptions {
+  double weight_decay = 0.01;  // not on biases and norms
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double clip_norm = 1.0;  // 0: none
+  std::vector<ParameterGroup> groups = {};
+};
+
 struct RunConfig {
   ModelConfig model;      // "model": keys of config.json; vocab_size comes from the data
   std::string init_from;  // "" or a model directory to start from
   std::vector<Stage> stages;
   ScheduleConfig schedule;
-  double weight_decay = 0.01;  // not on biases and norms
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double clip_norm = 1.0;  // 0: none
+  AdamWOptions optimizer;
   // kCausal: model.is_decoder is true, and mask is not used.
   data::Objective objective = data::Objective::kMasked;
   data::MaskOptions mask;
@@ -64,6 +77,9 @@ struct RunConfig {
   int64_t keep_checkpoints = 2;
 };
 
+// The run file `path`, or `run` if that is "", with values replaced: {"schedule.learning_rate=2e-3",
+// "stages.0.steps=40"}. A value is JSON, otherwise a string.
+nlohmann::json load_run_file(const std::string& path, const std::vector<std::string>& overrides, nlohmann::json run);
 RunConfig parse_run_config(const nlohmann::json& json);
 nlohmann::json to_json(const RunConfig& config);
 // Learning rate of step 1, 2, ..., total (spec R-TRN-05).

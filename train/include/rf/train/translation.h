@@ -29,9 +29,7 @@ struct TranslationRunConfig {
   ScheduleConfig schedule{
       .kind = Schedule::kInverseSqrt, .learning_rate = 5e-4, .warmup_steps = 4000, .initial_rate = 1e-7, .points = {}};
   double label_smoothing = 0.1;
-  double weight_decay = 0;
-  double beta1 = 0.9, beta2 = 0.98, epsilon = 1e-9;
-  double clip_norm = 0;  // 0: none
+  AdamWOptions optimizer{.weight_decay = 0, .beta2 = 0.98, .epsilon = 1e-9, .clip_norm = 0};
   Precision precision = Precision::kBfloat16;
   uint64_t seed = 1;
   int64_t log_every_steps = 50;

@@ -1,0 +1,115 @@
+"""Values of the run file on the command line, run files in YAML, and groups of parameters: what is refused, and that
+they are the values that train. Groups against float64 are tests/oracles/test_loss_curves.py's."""
+
+import json
+import sys
+
+import pytest
+
+from cli_support import ROOT, RUN, needs_program, pretrain, refused, results, run, run_file
+from training_case import same_model
+
+GROUP = dict(parameters="position_encoding.*", learning_rate=10.0, weight_decay=0.0)
+CHANGED = dict(
+    stages=[dict(max_length=16, batch=4, steps=3)],
+    schedule={**RUN["schedule"], "learning_rate": 2e-3},
+    model={**RUN["model"], "position_encoding": "t5"},
+    precision="float32",
+    groups=[GROUP],
+)
+VALUES = [
+    "stages.0.steps=3",
+    "schedule.learning_rate=2e-3",
+    "model.position_encoding=t5",
+    "precision=float32",
+    f"groups={json.dumps([GROUP])}",
+]
+YAML = """
+model: {hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 24,
+        max_position_embeddings: 32, position_encoding: t5}
+stages:
+  - {max_length: 16, batch: 4, steps: 3}
+schedule: {kind: linear, learning_rate: 2e-3, warmup_steps: 2}
+precision: float32
+log_every_steps: 2
+checkpoint_every_steps: 2
+groups:
+  - parameters: position_encoding.*
+    learning_rate: 1e1
+    weight_decay: 0
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(prepared, tmp_path_factory):
+    """A run whose file has all values."""
+    folder = tmp_path_factory.mktemp("whole")
+    results(*pretrain(prepared, run_file(folder / "run.json", **CHANGED), folder / "run"))
+    return folder / "run"
+
+
+def same_run(one, other):
+    return same_model(one, other) and (one / "run.json").read_bytes() == (other / "run.json").read_bytes()
+
+
+def test_values_on_the_command_line_are_those_of_the_file(prepared, whole, tmp_path):
+    config = run_file(tmp_path / "run.json")
+    results(*pretrain(prepared, config, tmp_path / "run", *VALUES))
+    assert same_run(tmp_path / "run", whole)
+    # Resumed, they must be the run's.
+    results(*pretrain(prepared, config, tmp_path / "run", "--resume", *VALUES))
+    message = refused(*pretrain(prepared, config, tmp_path / "run", "--resume", *VALUES[:-1]))
+    assert "the run file must be the run's own, got nothing at /groups where there was [{" in message
+
+
+def test_a_run_file_in_yaml(prepared, whole, tmp_path, monkeypatch):
+    """The program starts itself inside Python. A value of the command line is the stronger one."""
+    needs_program()
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "python"))
+    monkeypatch.setenv("ROFORMER_PYTHON", sys.executable)
+    config = tmp_path / "run.yaml"
+    config.write_text(YAML)
+    done = run(*pretrain(prepared, config, tmp_path / "run", "stages.0.steps=3"))
+    assert done.returncode == 0 and "run.yaml is read by Python: " in done.stderr, done.stderr
+    assert same_run(tmp_path / "run", whole)
+    for text, words in (
+        (YAML + "precision: float32\n", "the file must be YAML, got: the key precision twice"),
+        ("a: [", "the file must be YAML, got: while parsing"),
+        ("- 1", "the file must be a mapping of keys, got [1]"),
+        ("stages: [{step: 3}]", 'got "stages[0].step"'),
+    ):
+        config.write_text(text)
+        assert words in run(*pretrain(prepared, config, tmp_path / "other")).stderr
+
+
+def test_what_is_refused(prepared, tmp_path):
+    """How values and groups are written is tests/train/run_config_test.cpp's."""
+    config = run_file(tmp_path / "run.json")
+    nothing = "groups[1].parameters must match a parameter of the model that no earlier group has, got"
+    for value, rule in (
+        ("schedule.learning_rat=1", 'got "schedule.learning_rat"'),
+        ("seed", 'a replaced value must be written as key=value, got "seed"'),
+        ('groups=[{"parameters": "*.bias"}, {"parameters": "*.layer.9.*"}]', f'{nothing} "*.layer.9.*"'),
+        ('groups=[{"parameters": "*.bias"}, {"parameters": "*.dense.bias"}]', f'{nothing} "*.dense.bias"'),
+    ):
+        message = refused(*pretrain(prepared, config, tmp_path / "run", value))
+        assert message.startswith("[run file] ") and rule in message
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_comparison_gives_each_encoding_the_groups_that_it_has(prepared, tmp_path):
+    """Without a run file, values replace those of the default one."""
+    small = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.intermediate_size=24", "stages.0.steps=2"]
+    small += ["stages.0.max_length=16", "stages.0.batch=4", "model.max_position_embeddings=16"]
+    given = ["compare", "--data", prepared / "data", "--seeds", 1, "--lengths", "1,2"]
+    groups = [dict(parameters="*.key.*", learning_rate=0.5), GROUP]
+    value = f"groups={json.dumps(groups)}"
+    results(*given, *small, value, "--encodings", "none,t5", "--output", tmp_path / "out")
+    used = [
+        json.loads((tmp_path / "out" / name / "seed-1" / "run.json").read_text())["groups"] for name in ("none", "t5")
+    ]
+    assert used == [groups[:1], groups]
+    message = refused(*given, *small, value, "--encodings", "none,rope", "--output", tmp_path / "other")
+    assert (
+        "groups[1].parameters must match a parameter of a compared model" in message and GROUP["parameters"] in message
+    )
