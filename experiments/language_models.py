@@ -208,6 +208,28 @@ def _train_run(context, of_design, data, arm, seed, rate, is_short):
     )
 
 
+@dataclass(frozen=True)
+class Body:
+    """A model of `roformer pretrain`."""
+
+    directory: Path
+    seed: int
+    record: dict
+
+
+def pretrained(context, folder, run, data, seed):
+    """The Body of a run file, in <scale>/runs/<folder>/seed-<n>."""
+    directory = context.path("runs", *folder, f"seed-{seed}")
+    context.note(f"{', '.join(folder)}, seed {seed}")
+    made_of = {"run": run, "seed": seed, "data": corpus.identity(data)}
+    with context.recorded(directory, made_of) as record:
+        if not record["finished"]:
+            config = Path(f"{directory}.run.json")
+            write_json(config, run)
+            context.roformer("pretrain", config=config, data=data, output=directory, resume=True, seed=seed)
+    return Body(directory, seed, record)
+
+
 def _with_reading(context, run, data, name, settings, read):
     if run.diverged:
         return run

@@ -5,12 +5,10 @@ WoBERT (C-22).
 """
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
 
 from . import corpus
-from .language_models import CURVE, HELD_OUT, masked_run, metrics, thinned
-from .run import Experiment, row, seeds_of, write_json
+from .language_models import CURVE, HELD_OUT, masked_run, metrics, pretrained, thinned
+from .run import Experiment, row, seeds_of
 from .tuned_models import DICTIONARY, files_of, task_files, tuned_rows, tuning_rates
 
 MODELS = {  # tokens, family, position encoding
@@ -63,19 +61,13 @@ def settings(scale):
     return of_data | {"seeds": seeds_of(scale), "models": models, "tuning": tuning}
 
 
-@dataclass(frozen=True)
-class Body:
-    directory: Path
-    seed: int
-    record: dict
-
-
 def run(context, settings):
     data = {tokens: corpus.prepared(context, each) for tokens, each in settings["corpora"].items()}
     bodies = {}
     for name, model in settings["models"].items():
         bodies[name] = [
-            _pretrained(context, name, model["run"], data[model["tokens"]], seed) for seed in settings["seeds"]
+            pretrained(context, ("chinese-models", name), model["run"], data[model["tokens"]], seed)
+            for seed in settings["seeds"]
         ]
     counts = {tokens: _held_out_tokens(folder) for tokens, folder in data.items()}
     files = task_files(context, settings["task"])
@@ -93,18 +85,6 @@ def run(context, settings):
         folder = context.path("runs", "chinese-models", "tuned", name)
         measure = "ChnSentiCorp, accuracy"
         yield from tuned_rows(context, settings["task"], tuning, files, name, bodies[name], folder, measure)
-
-
-def _pretrained(context, name, run, data, seed):
-    directory = context.path("runs", "chinese-models", name, f"seed-{seed}")
-    context.note(f"chinese models, {name}, seed {seed}")
-    made_of = {"run": run, "seed": seed, "data": corpus.identity(data)}
-    with context.recorded(directory, made_of) as record:
-        if not record["finished"]:
-            config = Path(f"{directory}.run.json")
-            write_json(config, run)
-            context.roformer("pretrain", config=config, data=data, output=directory, resume=True, seed=seed)
-    return Body(directory, seed, record)
 
 
 def _held_out_tokens(data):

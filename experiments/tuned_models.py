@@ -213,7 +213,8 @@ def bag_of_words(task, files, model, max_length, dictionary=None):
     number = float if task["task"] == "regression" else str
     known, labels = ([number(each["label"]) for each in records] for records in sides)
     if task["task"] == "triples":
-        inputs = [[_tokens(tokenizer, records, max_length, "A", other) for other in "BC"] for records in sides]
+        alone = [{name: _tokens(tokenizer, records, max_length, name)[0] for name in "ABC"} for records in sides]
+        inputs = [[(texts["A"], texts[other]) for other in "BC"] for texts in alone]
     elif "pair" in task["columns"]:
         inputs = [[_tokens(tokenizer, records, max_length, "text", "pair")] for records in sides]
     else:

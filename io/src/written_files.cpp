@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "rf/io/error.h"
@@ -13,11 +15,22 @@ namespace {
 // A file or a directory; pipes and devices store nothing that writing could replace.
 bool is_kept(const struct stat& status) { return S_ISREG(status.st_mode) || S_ISDIR(status.st_mode); }
 
+// Of an output: the directory itself, or the one in which it will be made.
+void check_can_be_made(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path at = std::filesystem::absolute(path, error).lexically_normal();
+  while (!std::filesystem::exists(at, error) && at.has_relative_path()) at = at.parent_path();
+  if (std::filesystem::is_directory(at, error) && ::access(at.c_str(), W_OK | X_OK) != 0)
+    fail("output", "{} must be writable for the output {}, got: {}", at.string(), path, std::strerror(errno));
+}
+
 }  // namespace
 
 WrittenFiles::WrittenFiles(const std::vector<std::string>& outputs) {
   struct stat status {};
   for (const std::string& path : outputs) {
+    if (path.empty() || path == "-") continue;
+    check_can_be_made(path);
     if (::stat(path.c_str(), &status) == 0 && is_kept(status)) outputs_.push_back({status.st_dev, status.st_ino, path});
   }
   for (const auto& [stream, name] : {std::pair{STDOUT_FILENO, "standard output"}, {STDERR_FILENO, "standard error"}}) {

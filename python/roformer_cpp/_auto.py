@@ -1,5 +1,6 @@
 """``rf_encoder`` in transformers: its Auto classes know the modules of `Model`, with the same names of parameters."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from transformers.utils import ModelOutput
 
 from ._model_loss import loss_of
 from .model import HEADS, Model, _Script, bake
+from .tokenizer import Tokenizer
 
 
 class RfEncoderConfig(PreTrainedConfig):
@@ -202,9 +204,46 @@ for _suffix in _SUFFIXES:
     globals()["RfEncoder" + _suffix] = type("RfEncoder" + _suffix, _bases, {"__module__": __name__})
 
 
+class RoFormerTokenizer(transformers.PreTrainedTokenizer):
+    """In place of the class of transformers, which knows neither WoBERT's words nor dictionaries of a directory."""
+
+    vocab_files_names = {"vocab_file": "vocab.txt"}  # noqa: RUF012 - as there
+    model_input_names = ["input_ids", "token_type_ids", "attention_mask"]  # noqa: RUF012
+
+    def __init__(self, vocab_file: str, **options: object):
+        self._tokenizer = Tokenizer(Path(vocab_file).parent)
+        super().__init__(**{"special_tokens_pattern": "cls_sep", **self._tokenizer.special_tokens_map, **options})
+
+    @property
+    def vocab_size(self) -> int:
+        return self._tokenizer.vocab_size
+
+    def get_vocab(self) -> dict[str, int]:
+        return self._tokenizer.get_vocab()
+
+    def _tokenize(self, text: str, **_: object) -> list[str]:
+        return self._tokenizer.tokenize(text)
+
+    def _convert_token_to_id(self, token: str) -> int:
+        return self._tokenizer.convert_tokens_to_ids(token)
+
+    def _convert_id_to_token(self, index: int) -> str:
+        return self._tokenizer.convert_ids_to_tokens(index)
+
+    def _decode(self, token_ids: int | list[int], skip_special_tokens: bool = False, **_: object) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
+        own = Path(self._tokenizer.name_or_path)
+        files = [own / name for name in ("vocab.txt", "tokenizer.json", "dict.txt", "user_dict.txt")]
+        return tuple(shutil.copy(file, save_directory) for file in files if file.exists())
+
+
 def register() -> None:
     transformers.AutoConfig.register("rf_encoder", RfEncoderConfig, exist_ok=True)
-    transformers.AutoTokenizer.register(RfEncoderConfig, transformers.BertTokenizer, exist_ok=True)
+    transformers.AutoTokenizer.register(
+        RfEncoderConfig, transformers.BertTokenizer, slow_tokenizer_class=RoFormerTokenizer, exist_ok=True
+    )
     for suffix in _SUFFIXES:
         auto = getattr(transformers, "AutoModel" + suffix.removeprefix("Model"))
         auto.register(RfEncoderConfig, globals()["RfEncoder" + suffix], exist_ok=True)

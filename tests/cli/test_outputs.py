@@ -187,3 +187,25 @@ def test_add_words(prepared, tmp_path):
         assert (tmp_path / name).read_bytes() == before and not (tmp_path / "new").exists()
     (tmp_path / "new").symlink_to("gone")
     assert "must be an empty or a new directory" in refused(*command, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("command", ["vocab", "vocab --byte-pairs", "add-words", "prepare", "embed"])
+def test_an_output_that_cannot_be_made(model, tmp_path, command):
+    """Said before the input is read: here it never ends."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    name, *options = command.split()
+    options += [] if name == "vocab" else ["--model", str(model)]
+    as_owner = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    output = closed / "new" / ("vectors.npy" if name == "embed" else "vocab.txt")
+    process = subprocess.Popen(
+        [*as_owner, PROGRAM, name, *options, "--input", "-", "--format", "text", "--output", output],
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.wait(60) == 1
+    finally:
+        process.kill()
+        message = process.communicate()[1].splitlines()[-1]
+    assert message.startswith("[") and f"{closed}" in message and "Permission denied" in message, message
+    assert not list(closed.iterdir())

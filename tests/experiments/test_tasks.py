@@ -191,17 +191,19 @@ def test_the_control_of_fine_tuning(sets, tmp_path):
     assert own == pytest.approx(expected, abs=tol.RANKS_OF_NEAR_TIES)
 
 
+WORDS = ["天地", "玄黄", "宇宙", "洪荒", "日月"]
+
+
 def write_laws(sets):
     write_lines(sets / "zh_laws" / "laws_valid.jsonl", [dict(text=chinese(random.Random(3), 1500)) for _ in range(8)])
+    (sets / "vocabs").mkdir(exist_ok=True)
+    dictionary = "".join(f"{word} 1000 n\n" for word in [*WORDS, *CHARACTERS])
+    (sets / "vocabs" / "jieba_dict.txt").write_text(dictionary)
 
 
 def test_chinese_models(sets, tmp_path):
     """Tokens of the same laws are characters of one vocabulary, or words of that with words added."""
-    words = ["天地", "玄黄", "宇宙", "洪荒", "日月"]
     write_laws(sets)
-    (sets / "vocabs").mkdir()
-    dictionary = "".join(f"{word} 1000 n\n" for word in [*words, *CHARACTERS])
-    (sets / "vocabs" / "jieba_dict.txt").write_text(dictionary)
 
     def smaller(settings):
         models = {name: small_design(settings["models"][name]) for name in ("NEZHA", "RoFormer")}
@@ -212,7 +214,7 @@ def test_chinese_models(sets, tmp_path):
     for tokens in ("characters", "words"):
         data[tokens] = json.loads((tmp_path / "corpus" / f"laws-{tokens}" / "data" / "data.json").read_text())
         assert data[tokens]["words"] == "jieba"
-    assert data["words"]["vocab_size"] == data["characters"]["vocab_size"] + len(words)
+    assert data["words"]["vocab_size"] == data["characters"]["vocab_size"] + len(WORDS)
     counts = {tokens: of["splits"]["valid"]["tokens"] for tokens, of in data.items()}
     assert counts["words"] < counts["characters"] == 4 * 1500
     for name, tokens, family in (("NEZHA", "characters", "rf_encoder"), ("RoFormer", "words", "roformer")):
@@ -255,14 +257,80 @@ def test_long_texts(sets, tmp_path):
     write_laws(sets)
 
     def smaller(settings):
-        design = small_design(settings["designs"]["chinese"], arms={"rope": "rope"})
-        return {"designs": {"chinese": design}, "arms": settings["arms"][2:], "read_at": [128, 256]}
+        models = {name: small_design(settings["models"][name]) for name in ("WoBERT", "RoFormer")}
+        return {"models": models, "arms": settings["arms"][1:], "read_at": [128, 256]}
 
     rows = rows_of(table5_long_texts, "long-texts", tmp_path, sets, smaller)
-    found, arm = values(rows), "RoFormer at 256"
-    directory = tmp_path / "runs" / "long-texts" / "RoFormer-256" / "seed-1"
-    check_tuned(found, "triples, accuracy", arm, directory, "accuracy")
-    assert json.loads((directory / "task.json").read_text())["max_length"] == 256
-    assert 0 <= found["SCM, accuracy", arm, 1] <= 1 and round(7 * found["SCM, accuracy", arm, 1], 9) % 1 == 0
+    check_rules("long-texts", rows)
+    found = values(rows)
+    for _, arm, _ in (key for key in found if key[0] == "SCM, accuracy"):
+        assert (
+            found["triples, accuracy", arm, 1] * 64 % 1
+            == found["triples, accuracy on valid records", arm, 1] * 16 % 1
+            == 0
+        )
+        assert round(7 * found["SCM, accuracy", arm, 1], 9) % 1 == 0
     by_length = {row["step"]: row["value"] for row in rows if row["measure"] == table5_long_texts.BY_LENGTH}
-    assert list(by_length) == [128, 256] and by_length[256] == found["triples, accuracy", arm, 1]
+    assert list(by_length) == [128, 256] and by_length[256] == found["triples, accuracy", "RoFormer at 256", 1]
+
+
+def test_the_comparison_of_judgments(sets):
+    """Vectors and the first step's gradient are those of transformers and sentence-transformers."""
+    from sentence_transformers.util import cos_sim
+
+    body, rng = sets / "characters", random.Random(5)
+    texts = [chinese(rng, 30 + i) for i in range(24)]
+    triples = [dict(A=texts[i], B=texts[i + 1], C=texts[i + 2], label="BC"[i % 2]) for i in range(0, 24, 3)]
+    comparer = table5_long_texts.Comparer(body, None, 1)
+    model, tokenizer = transformers.BertModel.from_pretrained(body), transformers.BertTokenizer.from_pretrained(body)
+
+    def vectors(texts):
+        rows = (tokenizer(text, truncation=True, max_length=20, return_tensors="pt") for text in texts)
+        return torch.cat([model(**row).last_hidden_state.mean(1) for row in rows])
+
+    cosines = cos_sim(vectors(texts), vectors(texts))
+    own = comparer.vectors(texts, 20)
+    assert torch.allclose(own @ own.T, cosines, atol=tol.T4_MAX)
+    said = ["BC"[int(cosines[i, i + 1] < cosines[i, i + 2])] for i in range(0, 24, 3)]
+    right = np.mean([row["label"] == each for row, each in zip(triples, said, strict=True)])
+    assert comparer.accuracy(triples, 20) == right
+    positives = [row[row["label"]] for row in triples]
+    negatives = [row["C" if row["label"] == "B" else "B"] for row in triples]
+    scores = 20 * cos_sim(vectors([row["A"] for row in triples]), vectors(positives + negatives))
+    torch.nn.functional.cross_entropy(scores, torch.arange(8)).backward()
+    expected = model.embeddings.word_embeddings.weight.grad
+    seen = []
+    name = "embeddings.word_embeddings.weight"
+    weight = next(value for key, value in comparer.model.named_parameters() if key.endswith(name))
+    weight.register_post_accumulate_grad_hook(lambda w: seen.append(w.grad.clone()))
+    comparer.model.train = lambda mode=False: comparer.model  # without dropout
+    comparer.train(triples, dict(seed=1, batch=8, rate=1e-3, epochs=1, length=20))
+    assert torch.allclose(seen[0], expected, atol=tol.T4_MAX * expected.abs().max())
+    comparer.train(triples, dict(seed=1, batch=8, rate=1e-2, epochs=20, length=20))
+    assert comparer.accuracy(triples, 20) == 1
+
+
+def test_the_bag_of_words_of_triples(sets, tmp_path):
+    """In float64 from the definition of tf-idf, of the first 18 characters of each text."""
+    rng = random.Random(6)
+    files = {split: tmp_path / f"{split}.jsonl" for split in ("train", "test")}
+    for file in files.values():
+        write_lines(
+            file, [{name: chinese(rng, 30) for name in "ABC"} | dict(label=rng.choice("BC")) for _ in range(40)]
+        )
+    sides = {split: tuned_models.read_lines(file) for split, file in files.items()}
+
+    def counts(text):
+        return np.array([text[:18].count(character) for character in CHARACTERS], float)
+
+    # scikit-learn's weights see each first text once, and both others.
+    seen = np.array([counts(row[name]) > 0 for row in sides["train"] for name in "ABC"])
+    weights = np.log((1 + len(seen)) / (1 + seen.sum(0))) + 1
+
+    def cosine(a, b):
+        a, b = counts(a) * weights, counts(b) * weights
+        return a @ b / np.sqrt((a @ a) * (b @ b))
+
+    said = ["B" if cosine(row["A"], row["B"]) >= cosine(row["A"], row["C"]) else "C" for row in sides["test"]]
+    expected = np.mean([row["label"] == each for row, each in zip(sides["test"], said, strict=True)])
+    assert tuned_models.bag_of_words(table5_long_texts.TASK, files, sets / "characters", 20) == expected

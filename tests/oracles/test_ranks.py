@@ -176,6 +176,10 @@ def entry(key, value, place=3, section="vocab"):
 
 
 CASES = {
+    "two files": (
+        lambda folder: write_ranks(write_ranks(folder / "qwen.tiktoken") / "cl100k_base.tiktoken"),
+        "one file of ranks must be there, got",
+    ),
     "empty": (lambda folder: write_ranks(folder / "qwen.tiktoken", {}), "tokens, got none"),
     "no rank": (first_line("IQ=="), 'a line must be a token in base64, a space and its rank, got "IQ==" in line 1'),
     "no number": (first_line("IQ== x"), "a space and its rank"),

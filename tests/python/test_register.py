@@ -1,6 +1,7 @@
 """Our models in the Auto classes of transformers, whose directories `load_model` opens, and the other way round."""
 
 import copy
+import json
 import pickle
 from pathlib import Path
 
@@ -127,6 +128,33 @@ def test_pipelines_and_generation(tmp_path):
     for _ in range(6):
         ids = IDS[:, :4] if _ == 0 else torch.cat([ids, model(ids).logits[:, -1:].argmax(-1)], 1)
     assert torch.equal(written[:, :9], ids)
+
+
+@pytest.mark.parametrize("kind", ["roformer", "wobert"])
+def test_tokenizers_of_words(kind, tmp_path):
+    """AutoTokenizer cuts a directory's words, which transformers' own class does not know, before and after saving."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气非常好e", "##a", "a", "今天天", "非常", "。"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    settings = {"tokenizer_class": "RoFormerTokenizer", "model_max_length": 8}
+    settings |= {"roformer_pipeline": "wobert"} if kind == "wobert" else {}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    built("Model", vocab_size=len(words)).save(tmp_path)
+    texts, cut = ["今天天气非常好。Éa [MASK]", "", "好[SEP]a"], {"roformer": "e ##a", "wobert": "e a"}[kind]
+    for own, first in (("", "今 天 天 气"), ("今天天 100000 n\n", "今天天 气")):
+        (tmp_path / "user_dict.txt").write_text(own)
+        ours, theirs = roformer_cpp.Tokenizer(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+        assert " ".join(theirs.tokenize(texts[0])) == f"{first} 非常 好 。 {cut} [MASK]"
+        theirs.save_pretrained(tmp_path / "saved")
+        for tokenizer in (theirs, pickle.loads(pickle.dumps(theirs)), roformer_cpp.Tokenizer(tmp_path / "saved"),
+                          transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")):  # fmt: skip
+            for pairs, options in ((None, {"truncation": True}), (texts[::-1], {})):
+                rows, expected = (
+                    each(texts, pairs, padding=True, return_tensors="pt", **options) for each in (tokenizer, ours)
+                )
+                assert rows.keys() == expected.keys()
+                assert all(torch.equal(rows[name], expected[name]) for name in expected)
+            assert tokenizer.decode(expected["input_ids"][0]) == ours.decode(expected["input_ids"][0])
+            assert len(tokenizer) == len(ours) and tokenizer.mask_token_id == 4
 
 
 def test_losses_and_checkpoints_are_those_of_the_model(tmp_path):

@@ -184,15 +184,22 @@ json default_tekken_specials() {
 }  // namespace
 
 const char* rank_file(const std::filesystem::path& dir) {
-  for (const std::string_view name : kTokenizerFiles) {
+  const auto is_one = [&](std::string_view name) {
     const std::string path = (dir / name).string();
-    if ((name != kTekkenFile && find_rank_file(name) == nullptr) || !io::has_file(path)) continue;
-    if (name != kLlamaRanks) return name.data();
+    if ((name != kTekkenFile && find_rank_file(name) == nullptr) || !io::has_file(path)) return false;
+    if (name != kLlamaRanks) return true;
     const std::string bytes = io::read_file(path);  // or SentencePiece's
     const size_t end = bytes.find(' ');
-    if (end != std::string::npos && from_base64(std::string_view(bytes).substr(0, end))) return name.data();
+    return end != std::string::npos && from_base64(std::string_view(bytes).substr(0, end));
+  };
+  const char* found = nullptr;
+  for (const std::string_view name : kTokenizerFiles) {
+    if (!is_one(name)) continue;
+    if (found != nullptr)
+      fail(kRanksWhere, "{}: one file of ranks must be there, got {} and {}", dir.string(), found, name);
+    found = name.data();
   }
-  return nullptr;
+  return found;
 }
 
 TokenizerJson read_ranks(const std::string& path, RankSpecials specials) {

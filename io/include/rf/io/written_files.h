@@ -10,6 +10,7 @@ namespace rf::io {
 // compared by identity, not by path: another spelling, a link and a hard link are the same file.
 class WrittenFiles {
  public:
+  // Throws Error for an output in a directory that is not writable. Empty paths and "-" are ignored.
   explicit WrittenFiles(const std::vector<std::string>& outputs = {});
 
   // The name of the output that is or contains the file, otherwise "". "-" is standard input.
