@@ -54,8 +54,7 @@ std::function<int()> configure_compare(CLI::App& app, const Common& common) {
                " without position_encoding; default: 4 layers of 128, 400 steps of 32 x 128 tokens");
   add_default(app, "--seeds", options->seeds, "Seeds per encoding, counted from --seed");
   add_default(app, "--lengths", options->length_factors, "Held-out loss at these multiples of the training length")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+      ->delimiter(',');
   add_device(app, options->device);
   return [options, arms, &common] {
     options->arms = train::split_arms(*arms);
