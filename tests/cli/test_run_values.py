@@ -103,7 +103,7 @@ def test_a_comparison_gives_each_encoding_the_groups_that_it_has(prepared, tmp_p
     """Without a run file, values replace those of the default one."""
     small = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.intermediate_size=24", "stages.0.steps=2"]
     small += ["stages.0.max_length=16", "stages.0.batch=4", "model.max_position_embeddings=16"]
-    given = ["compare", "--data", prepared / "data", "--seeds", 1, "--lengths", "1,2"]
+    given = ["compare", "--data", prepared / "data", "--lengths", 1, 2, "--seeds", 1]
     groups = [dict(parameters="*.key.*", learning_rate=0.5), GROUP]
     value = f"groups={json.dumps(groups)}"
     results(*given, *small, value, "--encodings", "none,t5", "--output", tmp_path / "out")
