@@ -11,28 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from . import _checks, _hub, _torch  # noqa: F401 - it loads the operators
-from ._model_layers import (
-    AttentionBlock,
-    Body,
-    CrossAttention,
-    Embeddings,
-    Intermediate,
-    Layer,
-    Layers,
-    Linear,
-    Norm,
-    Output,
-    Pooler,
-    SelfAttention,
-    activated,
-    encode,
-)
+from ._model_layers import activated, encode
 from ._model_loss import loss_of
+from ._model_parts import parts_of
 from ._model_pass import Dropout, KeyValueCache, Pass
 from ._operator_call import check_devices, check_tensors, operator_call
 from ._script_module import ScriptModule, keep_table, kept_table, script_maker
 from .encoding import SCALAR_TYPES, Encoding
-from .linear_attention import LinearAttention
 
 _Script = torch.classes.roformer.Model
 HEADS = tuple(f"RoFormer{suffix}" for suffix in _Script.head_suffixes())
@@ -57,7 +42,7 @@ class Model(ScriptModule):
         self._definition = script.config_json(), script.head()
         self._position_table = script.position_table()
         self._layout = json.loads(script.layout())
-        super().__init__(script, _parts(script, self._layout, json.loads(self._definition[0]), self._described()))
+        super().__init__(script, parts_of(script, self._layout, json.loads(self._definition[0]), self._described()))
         self.eval()
 
     def _described(self) -> str:
@@ -440,81 +425,6 @@ def _read(hidden: Tensor, reads: str, given: dict[str, Tensor]) -> Tensor:
         return hidden.mean(1)
     shown = (mask.ne(0) if segments is None else segments.ge(0)).to(hidden.device).unsqueeze(2).to(hidden.dtype)
     return (hidden * shown).sum(1) / shown.sum(1).clamp_min(1)
-
-
-def _parts(script: torch.ScriptObject, layout: dict, config: dict, text: str) -> dict[str, nn.Module]:
-    """The modules by their paths, without values but for the encoding. Notes in the stages what is tied."""
-    tensors = script.named_parameters()
-    prefix, p = layout["prefix"], layout["dropout"]
-
-    def linear(name: str) -> Linear:
-        outputs, inputs = tensors[f"{name}.weight"].shape
-        return Linear(inputs, outputs, f"{name}.bias" in tensors, device="meta")
-
-    def norm(name: str) -> Norm:
-        weight = tensors.get(f"{name}.weight")
-        size = layout["hidden_size"] if weight is None else len(weight)
-        has = {"elementwise_affine": weight is not None, "bias": f"{name}.bias" in tensors}
-        module = Norm(size, layout["eps"], **has, device="meta")
-        module.kind = layout["norm"]
-        return module
-
-    def output(name: str) -> Output:
-        return Output(linear(f"{name}.dense"), norm(f"{name}.LayerNorm"), p)
-
-    def attention(name: str, kind: type[SelfAttention], index: int) -> AttentionBlock:
-        linears = {side: linear(f"{name}.self.{side}") for side in ("query", "key", "value")}
-        return AttentionBlock(kind(index, **linears), output(f"{name}.output"))
-
-    def layer(index: int) -> Layer:
-        name = f"{prefix}encoder.layer.{index}"
-        cross = attention(f"{name}.crossattention", CrossAttention, index) if layout["cross_attention"] else None
-        gate = linear(f"{name}.intermediate.gate") if f"{name}.intermediate.gate.weight" in tensors else None
-        inner = Intermediate(linear(f"{name}.intermediate.dense"), gate, layout["activation"])
-        return Layer(attention(f"{name}.attention", SelfAttention, index), cross, inner, output(f"{name}.output"))
-
-    encoding_script = script.encoding()
-    sizes = {key: config[key] for key in ("hidden_size", "max_position_embeddings")}
-    sizes["embedding_size"] = tensors[f"{prefix}embeddings.word_embeddings.weight"].shape[1]
-    named = config.get("position_encoding", "learned" if config["model_type"] == "bert" else "rope")
-    names = [
-        each["type"] if isinstance(each, dict) else each for each in (named if isinstance(named, list) else [named])
-    ]
-    encoding = Encoding(encoding_script, "+".join(names), {"model": text} | sizes)
-    encoding._position_table = script.position_table()
-    own = f"{prefix}embeddings.position_embeddings.weight" in tensors
-    below = {}
-    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
-        table = tensors.get(f"{prefix}embeddings.{name}.weight")
-        if table is not None:
-            padding = layout["pad_token_id"] if name == "word_embeddings" else None
-            made = encoding if name == "position_embeddings" else None
-            below[name] = made or nn.Embedding(*table.shape, padding_idx=padding, device="meta")
-    below["LayerNorm"] = norm(f"{prefix}embeddings.LayerNorm")
-    body = {"embeddings": Embeddings(below, p, layout["drops_first"])}
-    if f"{prefix}embeddings_project.weight" in tensors:
-        body["embeddings_project"] = linear(f"{prefix}embeddings_project")
-    body["encoder"] = Layers([layer(index) for index in range(layout["layers"])])
-    starts_with_pooler = any(stage["linear"] == layout["pooler"] for stage in layout["stages"])
-    if f"{prefix}pooler.dense.weight" in tensors:
-        body["pooler"] = Pooler(linear(f"{prefix}pooler.dense"), starts_with_pooler or not layout["prefix_lm"])
-    parts: dict[str, nn.Module] = {prefix[:-1]: Body(body)} if prefix else body
-    for stage in layout["stages"]:
-        name = stage["linear"]
-        stage["tied"] = f"{name}.weight" not in tensors
-        own_bias = f"{name}.bias" if f"{name}.bias" in tensors else "cls.predictions.bias"
-        stage["tied_bias"] = own_bias if stage["bias"] else ""
-        if not stage["tied"] and name != layout["pooler"]:
-            parts[name] = linear(name)
-        if stage["norm"]:
-            parts[stage["norm"]] = norm(stage["norm"])
-    if not own:
-        parts["position_encoding"] = encoding
-    if layout["linear_attention"] is not None:
-        size, options = layout["hidden_size"] // layout["heads"], layout["linear_attention"]
-        layers = [LinearAttention(size, index, **options) for index in range(layout["layers"])]
-        parts["linear_attention"] = nn.ModuleList(layers).to("meta")
-    return parts
 
 
 @script_maker("model")
