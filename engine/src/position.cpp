@@ -171,6 +171,12 @@ class Opening {
   void open_file() {
     file_ = std::make_shared<const PositionTermsFile>(model_dir_, config_, weights_.terms_hash(config_),
                                                       weights_.terms_file());
+    if (file_->terms().reads_projections && weights_.changes_projections()) {
+      fail<ArgumentError>(kPositionWhere,
+                          "an adapter of projections must be merged into a model whose position encoding reads them, "
+                          "got one for {}",
+                          model_dir_);
+    }
     parts_.push_back(std::make_unique<ConstantTerms>(file_->terms(), file_, model_dir_));
   }
 

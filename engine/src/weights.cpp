@@ -217,6 +217,12 @@ void Weights::add_encodings() {
 
 bool Weights::has(const std::string& name) const { return tensors_.contains(name); }
 
+bool Weights::changes_projections() const {
+  return std::ranges::any_of(tensors_, [](const auto& each) {
+    return each.second.change != nullptr && each.first.find(".attention.self.") != std::string::npos;
+  });
+}
+
 const Weights::Tensor& Weights::at(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) fail(kWeightsWhere, "the checkpoint must have {}, got none", name);

@@ -90,6 +90,7 @@ class Weights {
     return position_terms_hash(config, side_ ? side_tensors_ : files_->tensors());
   }
   bool has(const std::string& name) const;
+  bool changes_projections() const;  // of attention, by an adapter
   const std::vector<int64_t>& shape(const std::string& name) const;
   // All elements, and the same to `to`. Throws Error for elements that are not finite in float32. The file's pages are
   // given back.

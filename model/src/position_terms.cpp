@@ -93,6 +93,7 @@ class TermsReader {
     PositionTerms terms;
     terms.tokens = length("tokens");
     terms.longest = length("longest");
+    terms.reads_projections = file_.metadata().contains("reads");
     if (const auto scale = file_.metadata().find("scale"); scale != file_.metadata().end()) {
       terms.scale = number<double>(scale->second, "scale");
       if (!std::isfinite(*terms.scale)) fail(path_, "scale must be finite, got {}", scale->second);
@@ -262,6 +263,7 @@ void write_position_terms(const std::string& model_dir, const PositionTerms& ter
   }
   metadata["tokens"] = length_text(terms.tokens);
   metadata["longest"] = length_text(terms.longest);
+  if (terms.reads_projections) metadata["reads"] = "projections";
   if (terms.scale) metadata["scale"] = fmt::format("{}", *terms.scale);
   std::vector<io::TensorView> views;
   const auto add = [&](const std::string& prefix, const PositionTerms::Terms& of) {

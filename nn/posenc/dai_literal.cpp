@@ -26,6 +26,7 @@ class DaiLiteral : public ProjectedSinusoids {
   }
 
   bool reads_vectors() const override { return true; }
+  bool reads_projections() const override { return true; }
 
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
     require_one_axis(name_, positions);

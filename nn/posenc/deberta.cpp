@@ -79,6 +79,7 @@ class Deberta : public Encoding {
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens), -delta_.lo); }
   int64_t last_new_length() const override { return 1 - delta_.lo; }
 
+  bool reads_projections() const override { return projection_ != Projection::kOwn; }
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms terms = shared.terms;
     const DistanceTable& table = shared.table;

@@ -44,6 +44,7 @@ class ShawLiteral : public LengthFreeEncoding {
     value_rows_PC_ = register_parameter("value", drawn({hi_ - lo_ + 1, shape.hidden_size}, shape));
   }
 
+  bool reads_projections() const override { return true; }
   Terms compute_terms(int64_t, const Shared&, const Projections& projections) override {
     return {.key_table = projected(key_rows_PC_, projections.key_weight, "key"),
             .value_table = projected(value_rows_PC_, projections.value_weight, "value")};

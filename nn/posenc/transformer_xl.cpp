@@ -44,6 +44,7 @@ class TransformerXl : public ProjectedSinusoids {
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens), clamp_); }
   int64_t last_new_length() const override { return clamp_ == INT64_MAX ? INT64_MAX : clamp_ + 1; }
 
+  bool reads_projections() const override { return biases_ == Biases::kThroughQuery; }
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     const DistanceTable& table = shared.table;
     const at::Tensor rows_HRD = projected_rows(table.rows.squeeze(0), weights_.at(layer), {}, shape_);

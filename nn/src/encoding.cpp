@@ -134,6 +134,7 @@ class Combined : public Encoding {
   bool acts_in_layers() const override { return count(&Encoding::acts_in_layers) > 0; }
   bool changes_words() const override { return count(&Encoding::changes_words) > 0; }
   bool reads_vectors() const override { return count(&Encoding::reads_vectors) > 0; }
+  bool reads_projections() const override { return count(&Encoding::reads_projections) > 0; }
   bool changes_with_length() const override { return count(&Encoding::changes_with_length) > 0; }
   bool scales_scores() const override { return count(&Encoding::scales_scores) == std::ssize(encodings_); }
 

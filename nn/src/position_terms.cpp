@@ -289,6 +289,7 @@ std::string write_terms(const TermsSource& model, const TermsTarget& target, std
   saved.bytes += baked.bytes;
   baked.terms.longest = served.longest;
   baked.terms.tokens = served.tokens;
+  baked.terms.reads_projections = model.encoding.reads_projections();
   write_position_terms(target.model_dir, baked.terms, target.hash, target.file);
   return {};
 }

@@ -63,6 +63,7 @@ class PythonEncoding : public Encoding {
     adds_input_ = facts.at(4).toBool();
     changes_words_ = facts.at(5).toBool();
     adds_to_layers_ = facts.at(6).toBool();
+    reads_projections_ = facts.at(7).toBool();
     const Stack stack = call_python("tensors", number);
     const std::vector<at::Tensor> values = stack.at(0).toTensorVector();
     const auto names = stack.at(1).toListRef();
@@ -110,6 +111,7 @@ class PythonEncoding : public Encoding {
   }
 
   bool reads_vectors() const override { return reads_vectors_; }
+  bool reads_projections() const override { return reads_projections_; }
   bool scales_scores() const override { return scales_scores_; }
   void check_length(int64_t tokens) const override { check_position(tokens - 1); }
   // Python does not say where its tables end, so each length is taken to add rows.
@@ -164,7 +166,7 @@ class PythonEncoding : public Encoding {
   }
 
   KeptInPython module_;
-  bool reads_vectors_, scales_scores_, adds_input_, changes_words_, adds_to_layers_;
+  bool reads_vectors_, scales_scores_, adds_input_, changes_words_, adds_to_layers_, reads_projections_;
   int64_t numbers_per_token_;
   std::optional<int64_t> max_length_;  // of sequences; absent: any
   std::vector<Parameter> tensors_;     // parameters, then buffers

@@ -154,6 +154,7 @@ void register_encodings(torch::Library& library) {
              std::vector<std::string> read;
              if (self->encoding->numbers_per_token() > 0) read.emplace_back("tokens");
              if (self->encoding->reads_vectors()) read.emplace_back("vectors");
+             if (self->encoding->reads_projections()) read.emplace_back("projections");
              return read;
            })
       .def("reads_sequences", [](const EncodingSelf& self) { return self->encoding->reads_sequences(); })

@@ -204,9 +204,8 @@ for _suffix in _SUFFIXES:
     globals()["RfEncoder" + _suffix] = type("RfEncoder" + _suffix, _bases, {"__module__": __name__})
 
 
+# In place of the class of transformers, which knows neither WoBERT's words nor dictionaries of a directory.
 class RoFormerTokenizer(transformers.PreTrainedTokenizer):
-    """In place of the class of transformers, which knows neither WoBERT's words nor dictionaries of a directory."""
-
     vocab_files_names = {"vocab_file": "vocab.txt"}  # noqa: RUF012 - as there
     model_input_names = ["input_ids", "token_type_ids", "attention_mask"]  # noqa: RUF012
 

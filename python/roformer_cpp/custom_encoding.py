@@ -292,12 +292,13 @@ def _terms(call: _ModuleCall, shared: int, layer: int, projections: list[Tensor]
     return terms.arguments()
 
 
-def _facts(number: int) -> tuple[bool, bool, int, int | None, bool, bool, bool]:
-    """The attributes of a module, and which of ``input``, ``words`` and ``layer_input`` its class defines."""
+def _facts(number: int) -> tuple[bool, bool, int, int | None, bool, bool, bool, bool]:
+    """The attributes of a module, and which of ``input``, ``words``, ``layer_input`` and ``layer_terms``, which gets
+    the projections, its class defines."""
     module = _kept[number].module
     defined = (
         getattr(getattr(module, name), "__func__", None) is not getattr(CustomEncoding, name)
-        for name in ("input", "words", "layer_input")
+        for name in ("input", "words", "layer_input", "layer_terms")
     )
     length = _checked_length(module.max_length)
     return (module.reads_vectors, module.scales_scores, module.numbers_per_token, length, *defined)
@@ -324,7 +325,7 @@ for _schema, _function in (
     ("knows(str name) -> bool", lambda name: name in _classes),
     ("make(str name, str options, int[] shape, float initializer_range) -> int", _make),
     ("tensors(int module) -> (Tensor[], str[], int)", _tensors),
-    ("facts(int module) -> (bool, bool, int, int?, bool, bool, bool)", _facts),
+    ("facts(int module) -> (bool, bool, int, int?, bool, bool, bool, bool)", _facts),
     (f"words({_MODULE_CALL}, Tensor words, Tensor input_ids, Tensor positions) -> Tensor", _called(_words)),
     (f"layer_input({_MODULE_CALL}, int shared, int layer) -> Tensor?", _called(_layer_input)),
     (f"token_numbers({_MODULE_CALL}, int layer, Tensor hidden_states) -> Tensor", _called(_token_numbers)),

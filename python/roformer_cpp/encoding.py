@@ -1,6 +1,5 @@
 """Position encodings as ``torch.nn.Module``; the C++ side is nn/posenc."""
 
-import functools
 import json
 from collections.abc import Sequence
 
@@ -38,6 +37,7 @@ class Encoding(ScriptModule):
         self._text = json.dumps(given)  # _made makes the C++ object from it
         self.changes_words, reads = script.changes_words(), script.reads()
         self.reads_tokens, self.reads_vectors = "tokens" in reads, "vectors" in reads
+        self.reads_projections = "projections" in reads
 
     def __repr__(self) -> str:
         numbers = sum(parameter.numel() for parameter in self.parameters())
@@ -74,11 +74,6 @@ class Encoding(ScriptModule):
         """False where scores are q.k without ``1/sqrt(head_dim)``, as with ``t5``; layers then begin with projections
         of queries and keys that fit (:class:`Attention`)."""
         return self._script.scales_scores()
-
-    @property
-    def reads_projections(self) -> bool:
-        """Whether terms depend on the weights of a layer's projections."""
-        return _reads_projections(self._text)
 
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The vectors added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
@@ -227,36 +222,6 @@ def _added_size(text: str, method: str) -> int:
             except ValueError as error:
                 refusal = refusal or error
     raise refusal
-
-
-@functools.cache
-def _reads_projections(text: str) -> bool:
-    """Terms of zeros, with all else that an encoding may read, are refused without projections."""
-    given = json.loads(text)
-    if _is_combination(given):
-        return any(map(_reads_projections, given))
-    if isinstance(given, dict):
-        config = json.loads(json.loads(given["model"])[0])
-        heads, size = config["num_attention_heads"], given["hidden_size"]
-        head_dim = size // heads
-    else:
-        shape = dict(zip(_SHAPE, given[2], strict=False))
-        heads, head_dim, size = (shape[key] for key in ("num_attention_heads", "head_dim", "hidden_size"))
-    script, code = kept_script("encoding", text), SCALAR_TYPES[torch.float32]
-    reads = script.reads()
-    with _disable_current_modes(), torch.device("cpu"):
-        tensors = _zeros_of(script)
-        vectors = torch.zeros(1, 1, heads, head_dim) if "vectors" in reads else None
-        for axes in _AXES:
-            try:
-                positions = torch.zeros((1, 1, axes) if axes else (1, 1), dtype=torch.int64)
-                numbers = script.token_numbers(tensors, 0, torch.zeros(1, 1, size)) if "tokens" in reads else None
-                shared = script.shared(tensors, positions, None, None, code, None, None)
-                script.terms(tensors, 0, shared, [], numbers, vectors, vectors)
-                return False
-            except (ValueError, RuntimeError, IndexError):
-                continue
-    return True
 
 
 def _added_by(

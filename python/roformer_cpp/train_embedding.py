@@ -247,7 +247,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--max-length", type=count, help="tokens of a text (default: that of the directory)")
     add("--epochs", type=number, default=1.0, help="default: %(default)s")
     add("--batch", type=count, default=32, help="records of a step (default: %(default)s)")
-    add("--mini-batch", type=count, help="texts computed together, for a Cached.. loss (default: 32)")
+    add("--mini-batch", type=count, help="records computed together, for the cached loss (default: 32)")
     add("--learning-rate", type=number, default=2e-5, help="default: %(default)s")
     add("--warmup", type=number, default=0.1, help="a part of all steps, or steps (default: %(default)s)")
     add("--seed", type=_at_least(int, 0), default=0, help="default: %(default)s")

@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 import rf_engine
 import roformer_cpp
 from cli_support import refused, results
+from encoding_case import TINY_MODEL
 from engine_case import assert_close
-from sentence_model import TEXTS, save_classifier, save_encoder, save_modules
+from sentence_model import TEXTS, WORDS, save_classifier, save_encoder, save_modules, save_tokenizer
 
 CONFIG = dict(peft_type="LORA", r=4, lora_alpha=10, bias="none", init_lora_weights=True, target_modules=["query"])
 QUERY = "bert.encoder.layer.0.attention.self.query"
@@ -229,3 +230,27 @@ def test_peft(settings, tmp_path):
         ]
     lines = roformer_cpp.Engine(base, adapter=tmp_path / "adapter").predict(TEXTS)
     assert_close(np.array([list(line["probabilities"].values()) for line in lines]), np.stack(wanted))
+
+
+@pytest.mark.parametrize("target", ["query", "intermediate.dense"])
+@pytest.mark.parametrize("encoding", ["kerple-log", "shaw-literal", "deberta-literal", "transformer-xl-literal"])
+def test_adapters_of_projections_that_encodings_read(encoding, target, tmp_path):
+    """Stored terms are those of the weights without the adapter, so they are not used with it."""
+    peft = pytest.importorskip("peft", reason="needs peft (pip)")
+    config = {**TINY_MODEL, "model_type": "rf_encoder", "position_encoding": encoding, "vocab_size": len(WORDS)}
+    roformer_cpp.build_model(config, "RfEncoderModel").save(tmp_path)
+    save_tokenizer(tmp_path, model_max_length=24)
+    roformer_cpp.register()
+    model = transformers.AutoModel.from_pretrained(tmp_path)
+    lora = peft.LoraConfig(r=2, lora_alpha=9, target_modules=[target], init_lora_weights=False)
+    adapted = peft.get_peft_model(model, lora).eval()
+    adapted.save_pretrained(tmp_path / "adapter")
+    arguments = {"adapter": tmp_path / "adapter", "task": "embed"}
+    if target == "query" and encoding != "kerple-log":
+        with pytest.raises(ValueError, match=r"an adapter of projections must be merged into a model whose position"):
+            roformer_cpp.Engine(tmp_path, **arguments)
+        return
+    rows = roformer_cpp.Tokenizer(tmp_path)(["abc de fgh"], return_tensors="pt")
+    with torch.no_grad():
+        wanted = adapted(**rows).last_hidden_state.mean(1).numpy()
+    assert_close(roformer_cpp.Engine(tmp_path, **arguments).embed(["abc de fgh"]), wanted)

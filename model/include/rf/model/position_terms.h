@@ -20,6 +20,7 @@
 //   tokens   the longest sequence that the rows support; "all" if longer sequences use the same rows
 //   longest  the longest sequence that the encoding supports; "all" without a limit
 //   scale    s, if the encoding sets it
+//   reads    "projections", if terms depend on those of the layers
 //   <term>.range   "lo hi" of a table
 //
 // An encoding may set a term that is not constant for a checkpoint: numbers per token, or rotations that only training
@@ -56,6 +57,7 @@ struct PositionTerms {
   std::vector<Terms> layers;  // the other terms of each layer
   std::optional<double> scale;
   int64_t tokens = kAllTokens, longest = kAllTokens;
+  bool reads_projections = false;
   std::string lacking = {};  // a term that a file cannot store; empty if all can be stored
 };
 

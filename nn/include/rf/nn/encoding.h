@@ -95,6 +95,8 @@ class Encoding : public torch::nn::Module {
   virtual at::Tensor token_numbers(int64_t /*layer*/, const at::Tensor& /*hidden_BTC*/) const { return {}; }
   // Whether terms depend on the queries and keys, which a layer then passes to terms().
   virtual bool reads_vectors() const { return false; }
+  // Whether terms depend on the weights of the layer's projections, which low-rank adapters change.
+  virtual bool reads_projections() const { return false; }
   // Throws Error if numbers_per_token() numbers are not given for every key, or if required queries and keys are
   // missing.
   Terms terms(int64_t layer, const Shared& shared, const Projections& projections);
