@@ -142,8 +142,11 @@ def _adapter(encoder: Any, rank: int) -> Any:
     import peft
     from torch import nn
 
-    linear = [name for name, module in encoder.named_modules() if isinstance(module, nn.Linear)]
+    named = [] if encoder is None else encoder.named_modules()
+    linear = [name for name, module in named if isinstance(module, nn.Linear)]
     targets = [name for name in linear if not name.endswith("pooler.dense")]
+    if not targets:
+        raise ValueError(f"[{_WHERE}] --lora-rank needs a model with linear layers, got none")
     return peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets)
 
 
