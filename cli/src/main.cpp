@@ -46,6 +46,7 @@
   X(translate)         \
   X(average)           \
   X(train_similar)     \
+  X(train_embedding)   \
   X(predict)           \
   X(evaluate)          \
   X(embed)             \
@@ -57,6 +58,7 @@
   X(generate)          \
   X(chat)              \
   X(compare)           \
+  X(plot_attention)    \
   X(reproduce)         \
   X(bench)
 
@@ -182,7 +184,8 @@ void configure_command(CLI::App& app, const Command& command, const Common& comm
 
 int parse_and_run(CLI::App& app, int argc, char** argv, const Common& common, const std::function<int()>& action) {
   const CLI::App* const command = argv[1][0] == '-' ? nullptr : app.get_subcommand(argv[1]);
-  if (command != nullptr) check_options(*command, std::span(argv, static_cast<size_t>(argc)).subspan(2));
+  if (command != nullptr && !command->get_allow_extras())
+    check_options(*command, std::span(argv, static_cast<size_t>(argc)).subspan(2));
   try {
     app.parse(marked_arguments(argc, argv, command == nullptr ? Dashes::kAreValue : dashes_of(*command)));
   } catch (const CLI::ParseError& error) {

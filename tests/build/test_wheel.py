@@ -22,7 +22,7 @@ def versions(path):
 def test_the_base_package_needs_numpy_alone(settings):
     assert settings["project"]["dependencies"] == ["numpy"]
     extras = settings["project"]["optional-dependencies"]
-    names = {"torch", "patch", "plot", "report", "convert", "convert-tf", "ray", "test", "bench"}
+    names = {"torch", "patch", "plot", "report", "embedding", "convert", "convert-tf", "ray", "test", "bench"}
     assert set(extras) == names and all(extras.values())
 
 

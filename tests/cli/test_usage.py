@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli_support import refused, results
+from cli_support import needs_program, refused, results
 
 HELP = " (roformer {} --help lists the options)\n"
 ACCEPTED = "must be one of"
@@ -66,6 +66,13 @@ def test_rules(given, rule):
 def test_commands():
     assert "did you mean fill-mask?" in refused("fillmask", "--model", "x", code=2)
     assert "roformer --help lists them" in refused(code=2)
+
+
+def test_commands_of_python():
+    needs_program()
+    for name in ("train-embedding", "plot-attention"):
+        module = "roformer_cpp." + name.replace("-", "_")
+        assert f"`python -m {module}`" in refused(name, "--model", "x", "y", code=2)
 
 
 @pytest.mark.parametrize("given", ["--nope", "-x", "--", "--threads"])

@@ -119,6 +119,16 @@ def save_ours(folder, encoding="kerple-log"):
     return folder
 
 
+def test_dropout_of_cached_gradients_repeats(tmp_path):
+    """The cached loss computes vectors once without gradients and once with them, which must be the same."""
+    model, seen = opened(save_ours(tmp_path)).train(), []
+    model.register_forward_hook(lambda *call: seen.append(call[2]["sentence_embedding"].detach().clone()))
+    rows = [model.preprocess(texts(4, seed)) for seed in (1, 2)]
+    losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=2)(rows, None).backward()
+    assert len(seen) == 8 and all(map(torch.equal, seen[:4], seen[4:]))
+    assert not torch.equal(seen[0], model(rows[0])["sentence_embedding"][:2])
+
+
 def command(monkeypatch, *words):
     """The exit code."""
     monkeypatch.setattr("sys.argv", ["roformer", "train-embedding", *map(str, words)])
