@@ -40,7 +40,7 @@ def settings(scale):
         "models": {name: _body(scale, name, shorter) for name in ("BERT", "WoBERT", "RoFormer")},
         "arms": [["BERT", shorter], ["WoBERT", shorter], ["RoFormer", shorter], ["RoFormer", 2 * shorter]],
         "triples": {"train": 64, "valid": 16, "test": 64} if tiny else {"train": 2000, "valid": 300, "test": 1000},
-        "tuning": {"rates": [3e-4] if tiny else [1e-4, 3e-4, 1e-3], "batch": 16, "epochs": 2, "epochs_to_choose": 1},
+        "tuning": {"rates": [3e-4] if tiny else [3e-4, 1e-3, 3e-3], "batch": 16, "epochs": 2, "epochs_to_choose": 1},
         "read_at": [128, 256, 512] + ([1024] if is_paper else []),
     }
 
@@ -79,8 +79,9 @@ def run(context, settings):
 
             def tune(rate, chooses=False, name=name, length=length, seed=seed, dictionary=dictionary, body=bodies):
                 reads = settings["read_at"] if [name, length] == settings["arms"][-1] and not chooses else []
-                tuning = settings["tuning"] | {"rate": rate, "seed": seed, "length": length}
-                tuning["epochs"] = tuning["epochs_to_choose" if chooses else "epochs"]
+                given = settings["tuning"]
+                tuning = {"rate": rate, "seed": seed, "length": length, "batch": given["batch"]}
+                tuning["epochs"] = given["epochs_to_choose" if chooses else "epochs"]
                 folder = context.path("runs", "long-texts", "tuned", f"{name}-{length}")
                 output = folder / f"seed-{seed}{f'-rate-{rate:g}' if chooses else ''}"
                 return _tuned(context, body[name].directory, output, tuning, files, scm, reads, dictionary)

@@ -58,7 +58,7 @@ std::function<int()> configure_serve(CLI::App& app, const Common& common) {
               "Bytes of the bodies and results of all unfinished requests; more get status 429")
       ->check(integer_within(1));
   add_default(app, "--batch-tokens", options->token_budget,
-              "Tokens that are computed together, at most; fewer if they take longer than 60 ms")
+              "Tokens that are computed together, at most; fewer if they take longer than 120 ms")
       ->check(integer_within(1));
   app.add_flag_callback(
       "--quiet", [options] { options->log_requests = false; }, "No line of JSON on stderr for each request");

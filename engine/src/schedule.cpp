@@ -128,7 +128,7 @@ struct RequestQueue::Impl {
   static constexpr size_t kLevels = 2;  // a batch, and one while it pauses
   // Of the time of a batch: what it runs before a pause, the time of the batch in the pause, and its time where few
   // requests wait: its layers are short then, and so is the time to a pause.
-  static constexpr double kPauseShare = 1.0 / 12, kPausedShare = 1.0 / 6, kAloneShare = 1.0 / 4;
+  static constexpr double kPauseShare = 1.0 / 24, kPausedShare = 1.0 / 12, kAloneShare = 1.0 / 8;
 
   struct Request {
     const uint64_t number;

@@ -18,7 +18,7 @@ namespace rf::server {
 namespace {
 
 constexpr const char* kServeWhere = "serve";
-constexpr double kBatchSeconds = 0.06;
+constexpr double kBatchSeconds = 0.12;
 
 int threads_of(const ServerOptions& options) {
   return options.threads > 0 ? options.threads : io::available_processors();

@@ -115,9 +115,9 @@ class RF_ENGINE_API RequestQueue {
  public:
   struct Options {
     int64_t token_budget = 4096;
-    // A batch takes about so long where many requests wait, else a quarter, by the speed of those before: as many
-    // tokens as that, but at least 128 and at most the budget. After a twelfth of the time, and again and again, it is
-    // paused between two layers (rf/engine/interrupt.h) for other requests of at most a sixth of the time; where many
+    // A batch takes about so long where many requests wait, else an eighth, by the speed of those before: as many
+    // tokens as that, but at least 128 and at most the budget. After a 24th of the time, and again and again, it is
+    // paused between two layers (rf/engine/interrupt.h) for other requests of at most a twelfth of the time; where many
     // wait, only after the whole time. 0: neither.
     double batch_s = 0;
     // Of all unfinished requests; a longer request is taken only while the queue is empty.

@@ -39,7 +39,7 @@ struct ServerOptions {
   int64_t max_connections = 10000;  // of more, the one that waits longest is closed; at most the process may open
   int64_t max_queued_tokens = int64_t{16} << 20;  // of all unfinished requests; more are answered with 429
   int64_t max_memory_bytes = int64_t{4} << 30;    // of the bodies and results of all unfinished requests
-  int64_t token_budget = 4096;  // tokens that are computed together, at most; fewer if they take longer than 60 ms, so
+  int64_t token_budget = 4096;  // tokens that are computed together, at most; fewer if they take longer than 120 ms, so
                                 // that a short request is computed soon while a long one is
   int threads = 0;              // that read requests and tokenize; 0: one for each processor
   std::chrono::seconds idle{75};                   // a connection without a request is closed
