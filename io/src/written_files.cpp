@@ -18,7 +18,7 @@ bool is_kept(const struct stat& status) { return S_ISREG(status.st_mode) || S_IS
 // Of an output: the directory itself, or the one in which it will be made.
 void check_can_be_made(const std::string& path) {
   std::error_code error;
-  std::filesystem::path at = std::filesystem::absolute(path, error).lexically_normal();
+  std::filesystem::path at = std::filesystem::absolute(path, error);
   while (!std::filesystem::exists(at, error) && at.has_relative_path()) at = at.parent_path();
   if (std::filesystem::is_directory(at, error) && ::access(at.c_str(), W_OK | X_OK) != 0)
     fail("output", "{} must be writable for the output {}, got: {}", at.string(), path, std::strerror(errno));

@@ -38,7 +38,7 @@ def _text(value: bool | float | str) -> str:
 
 
 def yaml_options(path: str) -> dict:
-    """The mapping in a YAML file. As in YAML 1.2, 1e-3 is a number.
+    """The mapping in a YAML 1.1 file. As in YAML 1.2, 1e-3 is a number.
 
     Raises:
         ImportError: PyYAML is not installed.

@@ -143,6 +143,8 @@ def _json_lines(command: str, records: Records, field: str) -> Iterator[bytes]:
 def _result(command: str, given: dict[str, Any]) -> dict[str, Any]:
     lines = None
     source = given["input"]
+    if isinstance(source, Mapping):  # such as all splits of a data set
+        raise TypeError(f"[{command}] input must be files or records, got a dictionary with {_checks.shown([*source])}")
     if isinstance(source, Iterable) and not isinstance(source, (str, bytes, os.PathLike, list, tuple)):
         if given["format"] is not None:
             raise ValueError(f"[{command}] format must be None for records, got {given['format']}")

@@ -130,8 +130,10 @@ def _draw(folders, output, table):
     found = next((name for name in _DRAWN if (folders[0] / name).exists()), _metrics.NAME)
     picture_name, draw = _DRAWN[found]
     if table or len(folders) > 1:
-        paths = sorted(path for folder in folders for path in folder.rglob(_metrics.NAME))
-        runs = {str(path.parent): read_metrics(path.parent) for path in paths}
+        paths = {folder: sorted(folder.rglob(_metrics.NAME)) for folder in folders}
+        if empty := [folder for folder, of_folder in paths.items() if not of_folder]:
+            raise FileNotFoundError(f"[plot] every directory must have {_metrics.NAME} in it, got none in {empty[0]}")
+        runs = {str(path.parent): read_metrics(path.parent) for each in paths.values() for path in each}
     if table:
         write_csv(runs, table)
     if len(folders) > 1:

@@ -52,14 +52,15 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
                     yield number, json.loads(line)
             else:
                 form = {"delimiter": ","} if path.suffix == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-                table = csv.DictReader(file, **form)
+                table = csv.DictReader(file, strict=True, **form)
                 for record in table:
                     number = table.line_num
                     yield number, record
     except UnicodeDecodeError as error:
         raise ValueError(f"[{_WHERE}] {path} must be UTF-8, got {error.reason} after line {number}") from None
-    except (json.JSONDecodeError, csv.Error) as error:
-        raise ValueError(f"[{_WHERE}] {path}:{number} must be a record, got {error}") from None
+    except (ValueError, RecursionError, csv.Error) as error:  # csv.Error: in the record after that line
+        line = number + isinstance(error, csv.Error)
+        raise ValueError(f"[{_WHERE}] {path}:{line} must be a record, got {error}") from None
 
 
 def read_records(path: Path) -> dict[str, list]:
@@ -203,6 +204,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     model = _opened(options)
     before = _measured(model, valid) if valid else None
     if options.lora_rank:
+        model.requires_grad_(False)  # of Dense modules too, which the adapter does not contain
         model.add_adapter(_adapter(model.transformers_model, options.lora_rank))
     lines = _trained(model, records, options)
     if options.lora_rank:

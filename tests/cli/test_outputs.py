@@ -209,3 +209,16 @@ def test_an_output_that_cannot_be_made(model, tmp_path, command):
         message = process.communicate()[1].splitlines()[-1]
     assert message.startswith("[") and f"{closed}" in message and "Permission denied" in message, message
     assert not list(closed.iterdir())
+
+
+def test_an_output_beside_the_target_of_a_link(model, tmp_path):
+    """The directory that ".." names is the target's, not the one with the link."""
+    (tmp_path / "open/deep").mkdir(parents=True)
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed/link").symlink_to(tmp_path / "open/deep")
+    (tmp_path / "closed").chmod(0o555)
+    as_owner = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    (tmp_path / "in.jsonl").write_text(TEXT)
+    command = [*as_owner, PROGRAM, "embed", "--model", model, "--input", tmp_path / "in.jsonl", "--output"]
+    done = subprocess.run([*command, tmp_path / "closed/link/../x.npy"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and (tmp_path / "open/x.npy").exists(), done.stderr

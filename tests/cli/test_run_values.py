@@ -90,6 +90,7 @@ def test_what_is_refused(prepared, tmp_path):
     nothing = "groups[1].parameters must match a parameter of the model that no earlier group has, got"
     for value, rule in (
         ("schedule.learning_rat=1", 'got "schedule.learning_rat"'),
+        ("precision=\udcff", 'a replaced value must be UTF-8, got "precision=\\xff"'),  # the byte 255
         ("seed", 'a replaced value must be written as key=value, got "seed"'),
         ('groups=[{"parameters": "*.bias"}, {"parameters": "*.layer.9.*"}]', f'{nothing} "*.layer.9.*"'),
         ('groups=[{"parameters": "*.bias"}, {"parameters": "*.dense.bias"}]', f'{nothing} "*.dense.bias"'),

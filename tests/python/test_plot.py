@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
@@ -101,6 +102,11 @@ def test_many_runs_in_one_picture_and_in_one_table(tmp_path, curves, monkeypatch
         ("a", "evaluation", "9.0", "6.3"),
     ]
     assert len(rows) == 6
+    (tmp_path / "empty").mkdir()
+    for other in ("empty", "absent"):
+        with pytest.raises(FileNotFoundError, match=rf"must have metrics\.jsonl in it, got none in {other}"):
+            plot._draw([tmp_path / "a", Path(other)], None, None)
+    assert not (tmp_path / "loss.png").exists()
 
 
 def test_the_scatter_of_loss_against_cost(tmp_path, monkeypatch):

@@ -15,9 +15,9 @@ import roformer_cpp
 from cli_support import results
 from encoding_case import TINY_MODEL
 from engine_case import assert_close, change_config
-from roformer_cpp import _program
+from roformer_cpp import _program, train_embedding
 from roformer_cpp.plot import plot_loss
-from sentence_model import TEXTS, WORDS, save_encoder, save_tokenizer
+from sentence_model import TEXTS, WORDS, save_encoder, save_modules, save_tokenizer
 from tolerances import T4_MAX
 
 sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers (pip)")
@@ -27,6 +27,7 @@ from sentence_transformers.sentence_transformer import losses  # noqa: E402
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding  # noqa: E402
 
 roformer_cpp.register()
+TANH = "torch.nn.modules.activation.Tanh"
 OURS = {
     "RoFormer": {"position_encoding": "rope"},
     "Bert": {"position_encoding": "learned", "family": "bert"},
@@ -190,6 +191,22 @@ def test_adapters(family, tmp_path, monkeypatch, capsys):
     assert_close(roformer_cpp.Engine(model, task="embed", adapter=output / "adapter").embed(TEXTS), vectors)
 
 
+def test_adapters_leave_other_modules(tmp_path, monkeypatch, capsys):
+    """A Dense module, which peft's files cannot contain, keeps its weights: the steps are those of the saved model."""
+    model, output = tmp_path / "model", tmp_path / "out"
+    model.mkdir()
+    size = save_encoder(model).config.hidden_size
+    save_modules(model, {"pooling_mode": "mean", "embedding_dimension": size}, [(torch.nn.Linear(size, 8), TANH)])
+    train = write(tmp_path / "train.jsonl", records("anchor", "positive"))
+    options = ["--loss", "MultipleNegativesRankingLoss", "--learning-rate", 1e-2, "--lora-rank", 3, "--epochs", 5]
+    kept = []
+    in_memory = train_embedding._trained
+    monkeypatch.setattr(train_embedding, "_trained", lambda *of: (in_memory(*of), kept.append(of[0].encode(TEXTS)))[0])
+    assert command(monkeypatch, "--model", model, "--output", output, "--train", train, *options) == 0
+    assert_close(opened(output).encode(TEXTS), kept[0])
+    assert abs(opened(model).encode(TEXTS) - kept[0]).max() > 0.1 * abs(kept[0]).max()
+
+
 BAD_FILES = [
     ("x.txt", "", "a file of records must end in .jsonl, .csv or .tsv"),
     ("x.jsonl", "", "must have records, got none"),
@@ -207,6 +224,9 @@ BAD_FILES = [
     ("x.jsonl", '{"sentence1": "a", "sentence2": "b", "score": 5}\n', "scores must be between -1 and 1"),
     ("x.jsonl", '{"anchor": "a", "positive": "b"}\n', "CosineSimilarityLoss needs sentence1, sentence2, score, got "
      "anchor, positive in"),
+    ("x.csv", 'anchor,positive\na,b\nc,"d\ne,f\n', "x.csv:3 must be a record, got unexpected end of data"),
+    ("x.jsonl", '{"sentence1": "a", "sentence2": "b", "score": 1' + "0" * 5000 + "}\n", "x.jsonl:1 must be a record"),
+    ("x.jsonl", "[" * 10**5 + "\n", "x.jsonl:1 must be a record"),
     ("x.csv", b"anchor,positive\na,b\nc,\xff\n", "x.csv must be UTF-8"),
 ]  # fmt: skip
 

@@ -229,6 +229,8 @@ def test_records_that_end_early_are_no_data(prepared, tmp_path):
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             prepare(iter(records), **options, **more)
+    with pytest.raises(TypeError, match=r"^\[prepare\] input must be files or records, got a dictionary with \['tr"):
+        prepare({"train": ["ab"]}, **options)  # all splits of a data set
     assert not (tmp_path / "data" / "data.json").exists()
 
 

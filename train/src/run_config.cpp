@@ -11,6 +11,7 @@
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/io/strict_object.h"
+#include "rf/io/utf8.h"
 #include "run_file.h"
 
 namespace rf::train {
@@ -196,6 +197,7 @@ nlohmann::json load_run_file(const std::string& path, const std::vector<std::str
     if (equals == std::string::npos || equals == 0) {
       fail(kRunFile, "a replaced value must be written as key=value, got {}", io::printable(text));
     }
+    if (!is_utf8(text)) fail(kRunFile, "a replaced value must be UTF-8, got {}", io::printable(text));
     place_of(run, text.substr(0, equals)) = value_of(text.substr(equals + 1));
   }
   return run;
