@@ -86,7 +86,7 @@ def read_records(path: Path) -> dict[str, list]:
     return found
 
 
-def _measured(model: Any, records: dict[str, list]) -> tuple[str, float]:
+def _measured(model: Any, records: dict[str, list]) -> tuple[str, float | None]:
     """The first metric of the evaluator of sentence-transformers for records of this form."""
     from sentence_transformers.sentence_transformer import evaluation
 
@@ -100,8 +100,8 @@ def _measured(model: Any, records: dict[str, list]) -> tuple[str, float]:
             relevant.setdefault(anchor, set()).add(positive)
         queries, corpus = ({text: text for text in texts} for texts in (relevant, records["positive"]))
         evaluator = evaluation.InformationRetrievalEvaluator(queries, corpus, relevant)
-    results = evaluator(model)
-    return evaluator.primary_metric, results[evaluator.primary_metric]
+    value = evaluator(model)[evaluator.primary_metric]
+    return evaluator.primary_metric, value if math.isfinite(value) else None  # a correlation with equal scores
 
 
 def _opened(options: argparse.Namespace) -> Any:
@@ -111,9 +111,12 @@ def _opened(options: argparse.Namespace) -> Any:
 
     model = SentenceTransformer(_checks.directory(_WHERE, options.model), model_kwargs={"dtype": torch.float32})
     limit = getattr(getattr(model.transformers_model, "config", None), "max_position_embeddings", None)
+    for name, module in model.named_modules() if limit is not None else ():
+        if name.endswith(".position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            limit -= module.padding_idx + 1  # RoBERTa's positions begin behind that of padding
     if options.max_length is not None:
         if limit is not None and options.max_length > limit:
-            rule = f"--max-length must be at most {limit}, max_position_embeddings of the model"
+            rule = f"--max-length must be at most {limit}, by max_position_embeddings of the model"
             raise ValueError(f"[{_WHERE}] {rule}, got {options.max_length}")
         model.max_seq_length = options.max_length
     if options.pooling is not None:
@@ -171,6 +174,7 @@ def _trained(model: Any, records: dict[str, list], options: argparse.Namespace) 
         logging_nan_inf_filter=False,
         save_strategy="no",
         report_to=[],
+        prompts=model.prompts[model.default_prompt_name] if model.default_prompt_name else None,
     )
     loss = _loss(model, options)
     trainer = SentenceTransformerTrainer(model, arguments, datasets.Dataset.from_dict(records), loss=loss)

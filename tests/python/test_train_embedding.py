@@ -241,6 +241,22 @@ def test_refused_records(name, text, words, tmp_path, monkeypatch, capsys):
     assert error.startswith("[train-embedding] ") and words in error and error.count("\n") == 1
 
 
+def test_lengths_of_roberta(tmp_path, monkeypatch, capsys):
+    """Two of its positions are of no token. A metric that is not a number is null."""
+    model, output = tmp_path / "model", tmp_path / "out"
+    model.mkdir()
+    most = save_encoder(model, "Roberta", pad_token_id=1).config.max_position_embeddings - 2
+    train = write(tmp_path / "train.jsonl", {"anchor": ["a " * 99, "b"], "positive": ["c " * 99, "d"]})
+    valid = write(tmp_path / "valid.jsonl", {"sentence1": ["a", "b"], "sentence2": ["c", "d"], "score": [1, 1]})
+    options = ["--model", model, "--output", output, "--train", train, "--valid", valid, "--epochs", 1]
+    options += ["--loss", "MultipleNegativesRankingLoss", "--max-length"]
+    assert command(monkeypatch, *options, most + 1) == 1
+    assert f"--max-length must be at most {most}, by max_position_embeddings" in capsys.readouterr().err
+    assert command(monkeypatch, *options, most) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["before"] is printed["after"] is None
+
+
 def test_refused_options(tmp_path, monkeypatch, capsys):
     (tmp_path / "model").mkdir()
     save_ours(tmp_path / "model")
@@ -256,7 +272,7 @@ def test_refused_options(tmp_path, monkeypatch, capsys):
         ((*loss, "--learning-rate", "nan"), 2, "argument --learning-rate: must be a number from 0, got nan"),
         ((*loss, "--mini-batch", "4"), 1, "--mini-batch needs CachedMultipleNegativesRankingLoss, got "),
         ((*loss, "--matryoshka", "8,32"), 1, "--matryoshka must be at most 16, got 32"),
-        ((*loss, "--max-length", "33"), 1, "--max-length must be at most 32, max_position_embeddings of the model"),
+        ((*loss, "--max-length", "33"), 1, "--max-length must be at most 32, by max_position_embeddings of the model"),
         (
             (*loss, "--pooling", "cls", "--model", tmp_path / "static"),
             1,
