@@ -62,6 +62,8 @@ def plot_comparison(table, output):
     means over the seeds at the shortest and the longest length against the time of a step."""
     with Path(table).open(newline="", encoding="utf-8") as file:
         runs = list(csv.DictReader(file))
+    if not runs:
+        raise ValueError(f"[plot] {table} must hold runs, got none")
     encodings = list(dict.fromkeys(run["encoding"] for run in runs))
     lengths = [key for key in runs[0] if key.startswith("loss_")]
     with picture(output, width=14, height=max(4, 1.2 + 0.3 * len(encodings))) as figure:

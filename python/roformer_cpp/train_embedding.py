@@ -199,6 +199,10 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(
             f"[{_WHERE}] {options.loss} needs {_named(LOSSES[options.loss])}, got {_named((form,))} in {options.train}"
         )
+    if "MultipleNegatives" in options.loss and min(options.batch, len(records[form[0]])) < 2 and form == _PAIR:
+        raise ValueError(f"[{_WHERE}] {options.loss} needs at least 2 records in a batch, which are negatives, got 1")
+    if options.epochs == 0:
+        raise ValueError(f"[{_WHERE}] --epochs must be above 0, got 0")
     if options.loss == "CosineSimilarityLoss" and (far := max(map(abs, records["score"]))) > 1:
         raise ValueError(f"[{_WHERE}] scores must be between -1 and 1, as cosines are, got {far} in {options.train}")
     if options.output.exists() and any(options.output.iterdir()):

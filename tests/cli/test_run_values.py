@@ -112,7 +112,10 @@ def test_a_comparison_gives_each_encoding_the_groups_that_it_has(prepared, tmp_p
         json.loads((tmp_path / "out" / name / "seed-1" / "run.json").read_text())["groups"] for name in ("none", "t5")
     ]
     assert used == [groups[:1], groups]
-    message = refused(*given, *small, value, "--encodings", "none,rope", "--output", tmp_path / "other")
+    other = ["--encodings", "none,rope", "--output", tmp_path / "other"]
+    message = refused(*given, "model.position_encoding=t5", *other)
+    assert message.startswith("[compare] model.position_encoding must be absent") and '"t5"' in message
+    message = refused(*given, *small, value, *other)
     assert (
         "groups[1].parameters must match a parameter of a compared model" in message and GROUP["parameters"] in message
     )

@@ -119,6 +119,9 @@ def test_the_scatter_of_loss_against_cost(tmp_path, monkeypatch):
     plot.plot_comparison(tmp_path / "table.csv", tmp_path / "x.svg")
     points = {line.get_label(): line.get_xydata().tolist() for line in drawn["axes"].lines}
     assert points == {"8 tokens": [[4, 1.375], [7, 2]], "64 tokens": [[3, 4]]}
+    (tmp_path / "empty.csv").write_text(rows[0] + "\n")
+    with pytest.raises(ValueError, match="must hold runs, got none"):
+        plot.plot_comparison(tmp_path / "empty.csv", tmp_path / "x.svg")
     assert [text.get_text() for text in drawn["axes"].texts] == ["rope", "a:b=1,2", "rope"]
 
 

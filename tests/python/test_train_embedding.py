@@ -257,6 +257,21 @@ def test_lengths_of_roberta(tmp_path, monkeypatch, capsys):
     assert printed["before"] is printed["after"] is None
 
 
+def test_the_default_prompt_is_trained_with(tmp_path, monkeypatch, capsys):
+    """As vectors are computed with it."""
+    (tmp_path / "plain").mkdir()
+    model, columns, found = opened(save_ours(tmp_path / "plain")), records("anchor", "positive"), []
+    model.prompts, model.default_prompt_name = {"first": f"{texts(1, 7)[0]} "}, "first"
+    model.save_pretrained(str(tmp_path / "prompted"), create_model_card=False)
+    written = {key: [model.prompts["first"] + text for text in of_key] for key, of_key in columns.items()}
+    for name, given in {"prompted": columns, "plain": written}.items():
+        output, train = tmp_path / f"out-{name}", write(tmp_path / f"{name}.jsonl", given)
+        options = ["--model", tmp_path / name, "--output", output, "--train", train, "--max-length", 24]
+        assert command(monkeypatch, *options, "--loss", "MultipleNegativesRankingLoss", "--learning-rate", 1e-2) == 0
+        found.append((output / "model.safetensors").read_bytes())
+    assert found[0] == found[1]
+
+
 def test_refused_options(tmp_path, monkeypatch, capsys):
     (tmp_path / "model").mkdir()
     save_ours(tmp_path / "model")
@@ -268,6 +283,8 @@ def test_refused_options(tmp_path, monkeypatch, capsys):
     for words, code, message in (
         (("--loss", "Other"), 2, "argument --loss: invalid choice: 'Other'"),
         ((*loss, "--batch", "0"), 2, "argument --batch: must be a number from 1, got 0"),
+        ((*loss, "--batch", "1"), 1, "needs at least 2 records in a batch, which are negatives, got 1"),
+        ((*loss, "--epochs", "0"), 1, "--epochs must be above 0, got 0"),
         ((*loss, "--matryoshka", "8,x"), 2, "argument --matryoshka: "),
         ((*loss, "--learning-rate", "nan"), 2, "argument --learning-rate: must be a number from 0, got nan"),
         ((*loss, "--mini-batch", "4"), 1, "--mini-batch needs CachedMultipleNegativesRankingLoss, got "),

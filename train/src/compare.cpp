@@ -125,13 +125,23 @@ nlohmann::json default_run() {
           {"keep_checkpoints", 1}};
 }
 
+nlohmann::json run_of(const CompareOptions& options) {
+  const nlohmann::json run = load_run_file(options.config_path, options.overrides, default_run());
+  const auto model = run.find("model");
+  if (model != run.end() && model->is_object() && model->contains("position_encoding")) {
+    fail("compare", "model.position_encoding must be absent, since --encodings has those of the models, got {}",
+         io::printable((*model)["position_encoding"].dump()));
+  }
+  return run;
+}
+
 class Comparison {
  public:
   Comparison(const CompareOptions& options, io::Progress& progress)
       : options_(options),
         progress_(progress),
         device_(open_device("compare", options.device)),
-        base_(parse_run_config(load_run_file(options.config_path, options.overrides, default_run()))) {
+        base_(parse_run_config(run_of(options))) {
     if (options_.seeds < 1) fail("compare", "seeds must be at least 1, got {}", options_.seeds);
     if (!base_.init_from.empty()) {
       fail("compare", "init_from must be absent, since arms differ in their weights, got {}", base_.init_from);
