@@ -246,7 +246,7 @@ EXPERIMENTS = [
         "Does RoFormer gain by reading more of long texts? (Table 5)",
         run,
         settings,
-        hours=3.0,
+        hours=1.5,
         exceptions=(
             "triples of judgments, and those of CAIL2019-SCM on one side of a split of its documents, where the paper "
             "has 8,964 triples in parts of 6 to 2 to 2",
