@@ -21,3 +21,15 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     cli_support.make_data(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def registered():
+    """`roformer_cpp.register()` for a module, after which transformers has its own class of RoFormer's tokenizers."""
+    import roformer_cpp
+    from transformers.models.auto.tokenization_auto import REGISTERED_TOKENIZER_CLASSES
+
+    roformer_cpp.register()
+    roformer_cpp.register()
+    yield
+    REGISTERED_TOKENIZER_CLASSES.pop("RoFormerTokenizer", None)

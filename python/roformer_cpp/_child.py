@@ -129,10 +129,10 @@ class Child:
             warnings.warn(f"[{self._where}] {line.removeprefix('warning: ')}", RuntimeWarning, stacklevel=6)
 
     def _interrupt(self) -> None:
-        """Sends SIGINT, once."""
+        """Sends SIGTERM, once. A job in the background of a shell ignores SIGINT, and its children do, too."""
         if not self._is_interrupted:
             self._is_interrupted = True
-            self._process.send_signal(signal.SIGINT)
+            self._process.terminate()
 
     def _end(self) -> None:
         """Interrupts the command and waits for its end; a second Ctrl-C ends it immediately."""
@@ -153,7 +153,7 @@ class Child:
         code = self._process.returncode
         if code == 0:
             return True
-        if code in _STOPPED or (code == -signal.SIGINT and self._is_interrupted):
+        if code in _STOPPED or (code == -signal.SIGTERM and self._is_interrupted):
             return False
         if code < 0:
             name = signal.Signals(-code).name

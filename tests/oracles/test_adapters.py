@@ -234,13 +234,12 @@ def test_peft(settings, tmp_path):
 
 @pytest.mark.parametrize("target", ["query", "intermediate.dense"])
 @pytest.mark.parametrize("encoding", ["kerple-log", "shaw-literal", "deberta-literal", "transformer-xl-literal"])
-def test_adapters_of_projections_that_encodings_read(encoding, target, tmp_path):
+def test_adapters_of_projections_that_encodings_read(encoding, target, tmp_path, registered):
     """Stored terms are those of the weights without the adapter, so they are not used with it."""
     peft = pytest.importorskip("peft", reason="needs peft (pip)")
     config = {**TINY_MODEL, "model_type": "rf_encoder", "position_encoding": encoding, "vocab_size": len(WORDS)}
     roformer_cpp.build_model(config, "RfEncoderModel").save(tmp_path)
     save_tokenizer(tmp_path, model_max_length=24)
-    roformer_cpp.register()
     model = transformers.AutoModel.from_pretrained(tmp_path)
     lora = peft.LoraConfig(r=2, lora_alpha=9, target_modules=[target], init_lora_weights=False)
     adapted = peft.get_peft_model(model, lora).eval()

@@ -14,8 +14,7 @@ from encoding_case import TINY_IDS as IDS
 from encoding_case import TINY_MODEL
 from tolerances import T4_MAX
 
-roformer_cpp.register()
-roformer_cpp.register()
+pytestmark = pytest.mark.usefixtures("registered")
 HEADS = ("Model", "ForMaskedLM", "ForCausalLM", "ForSequenceClassification", "ForMultipleChoice",
          "ForTokenClassification", "ForQuestionAnswering", "ForNextSentencePrediction")  # fmt: skip
 

@@ -23,13 +23,11 @@ IDS = torch.randint(1, 37, (8, 9), generator=torch.Generator().manual_seed(0))
 LABELS = IDS % 2
 
 
-@pytest.fixture(scope="module", autouse=True)
-def auto():
-    roformer_cpp.register()
+pytestmark = pytest.mark.usefixtures("registered")
 
 
 @pytest.fixture
-def model(auto):
+def model(registered):
     """Of transformers, by the configuration alone."""
     torch.manual_seed(0)
     keys = {"position_encoding": ["kerple-log", "rope"], "initializer_range": 0.3, "num_labels": 2}

@@ -26,7 +26,7 @@ peft = pytest.importorskip("peft", reason="needs peft (pip)")
 from sentence_transformers.sentence_transformer import losses  # noqa: E402
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding  # noqa: E402
 
-roformer_cpp.register()
+pytestmark = pytest.mark.usefixtures("registered")
 TANH = "torch.nn.modules.activation.Tanh"
 OURS = {
     "RoFormer": {"position_encoding": "rope"},

@@ -66,7 +66,7 @@ def test_a_callback_stops_a_run_which_then_continues(data, long_run, tmp_path):
     first = pretrain(LONG, data, output, callback=lambda line: line["step"] < 5, threads=1)
     assert not first.is_finished and 5 <= first.steps < STEPS and not (output / "model.safetensors").exists()
     assert checkpoints(output) == [first.steps] == [first.metrics[-1]["step"]]
-    assert first.summary["interrupted_by_signal"] == 2
+    assert first.summary["interrupted_by_signal"] == signal.SIGTERM
     seen = []
     second = pretrain(LONG, data, output, resume=True, callback=[seen.append, lambda line: None], threads=1)
     assert second.is_finished and second.steps == STEPS and seen == second.metrics
@@ -212,15 +212,20 @@ def test_from_records_to_shards(prepared, tmp_path):
 
 
 def test_records_that_end_early_are_no_data(prepared, tmp_path):
-    """An error of the iterator is raised, and one of the program, which stops reading."""
+    """An error of the iterator is raised, and one of the program, which stops reading; also in a job in the background
+    of a shell, which ignores SIGINT."""
 
     def cut():
         yield from ["ab ab"] * 5000
         raise LookupError("the store is gone")
 
     options = dict(model=prepared / "vocabulary", output=tmp_path / "data")
-    with pytest.raises(LookupError, match="the store is gone"):
-        prepare(cut(), **options)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(LookupError, match="the store is gone"):
+            prepare(cut(), **options)
+    finally:
+        signal.signal(signal.SIGINT, before)
     for records, more, message in (
         ([{"txt": "a"}], {}, r"^\[prepare\] record 1 must be a text or have one as \"text\", got \{'txt': 'a'\}"),
         (["a", 5], {}, r"^\[prepare\] record 2 must be a text or have one as \"text\", got 5"),
