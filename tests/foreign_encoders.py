@@ -75,8 +75,18 @@ FAMILIES = {
     "ernie": ("Ernie", (*BERT_HEADS, "ForNextSentencePrediction"), {"use_task_id": True}),
     "albert": ("Albert", BERT_HEADS, {"embedding_size": 20, "num_hidden_layers": 3}),
 }
-# With a module for training.
-TRAINED = ("nomic_bert", "jina_embeddings_v3")
+# With a module for training; of the others, the part that has none.
+UNTRAINED = {
+    "eurobert": "logits that are means over tokens",
+    "embedding_gemma2_text": "a projection of its results",
+    "mpnet": "relative positions of its own",
+    "deberta-v2": "relative positions of its own",
+    "deberta-v2 own projections": "relative positions of its own",
+    "deberta": "relative positions of its own",
+    "ernie": "types of tasks",
+    "albert": "one set of weights for all layers",
+}
+TRAINED = [family for family in FAMILIES if family not in UNTRAINED]
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]
 
 

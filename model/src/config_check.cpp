@@ -15,7 +15,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxSize = int64_t{1} << 31;
-constexpr int64_t kMaxLayers = 1 << 16;  // the names of all weights are created before any weight is read
 constexpr int64_t kMaxLabels = 1 << 20;  // as are the names of the labels
 
 void check_range(std::string_view where, std::string_view key, int64_t value, int64_t low, int64_t high) {
@@ -44,6 +43,8 @@ void check_family(const ModelConfig& config, std::string_view where) {
     fail(where, "attention must be softmax or linear, got {}", shown(json(config.attention.type)));
   if (config.attention.type == "softmax" && config.attention.options != "{}")
     fail(where, "attention of the type softmax must have no other key, got {}", config.attention.options);
+  if (config.attention.type == "linear" && !config.layers.empty())
+    fail(where, "local_attention must be null with linear attention, which has no windows, got windows");
   if (config.family != Family::kBert || config.is_foreign()) return;
   if (config.embedding_size != config.hidden_size) {
     fail(where, "embedding_size must be hidden_size, {}, in the family bert, got {}", config.hidden_size,
@@ -112,7 +113,7 @@ void check_config(const ModelConfig& config, std::string_view where) {
   check_range(where, "num_attention_heads", config.num_attention_heads, 1, kMaxSize);
   check_range(where, "intermediate_size", config.intermediate_size, 1, kMaxSize);
   check_range(where, "max_position_embeddings", config.max_position_embeddings, 1, kMaxSize);
-  check_range(where, "type_vocab_size", config.type_vocab_size, config.is_foreign() ? 0 : 1, kMaxSize);
+  check_range(where, "type_vocab_size", config.type_vocab_size, config.is_foreign() || config.block.pre_norm ? 0 : 1, kMaxSize);
   check_range(where, "pad_token_id", config.pad_token_id, 0, config.vocab_size - 1);
   check_range(where, "num_labels", config.num_labels, 1, kMaxLabels);
   check_probability(where, "hidden_dropout_prob", config.hidden_dropout_prob);

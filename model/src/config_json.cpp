@@ -38,7 +38,8 @@ const std::vector<std::string_view>& config_keys() {
   static const std::vector<std::string_view> all = [] {
     std::vector<std::string_view> keys = {
         // Sizes and switches.
-        "embedding_size", "hidden_act", "pad_token_id", "rotary_value", "prefix_lm", "use_bias", "norm_type",
+        "embedding_size", "hidden_act", "pad_token_id", "rotary_value", "prefix_lm", "use_bias", "norm_type", "block",
+        "local_attention", "global_attn_every_n_layers",
         // Heads.
         "num_labels", "id2label", "label2id", "problem_type", "summary_type", "classifier_pooling",
         "classifier_activation", "classifier_dropout", "architectures", "model_type", "family",
@@ -168,6 +169,37 @@ void read_simplifications(const Reader& reader, std::string_view where, std::str
        use_bias, shown(json(norm)), family_name(config.family));
 }
 
+constexpr std::string_view kModernBlock = "modernbert";
+
+// block, and the keys of its windows, with the values of ModernBERT where they are absent.
+void read_block(const Reader& reader, std::string_view type, ModelConfig& config) {
+  const json* const block = reader.find("block");
+  const json* const window = reader.find("local_attention");
+  const json* const interval = reader.find("global_attn_every_n_layers");
+  if (block == nullptr || block->is_null()) {
+    if (window != nullptr) reader.reject("local_attention", "absent without \"block\": \"modernbert\"", *window);
+    if (interval != nullptr)
+      reader.reject("global_attn_every_n_layers", "absent without \"block\": \"modernbert\"", *interval);
+    return;
+  }
+  if (*block != kModernBlock) reader.reject("block", "\"modernbert\" or absent", *block);
+  if (!type.empty() && type != "rf_encoder") reader.reject("block", "left to a model_type of rf_encoder", *block);
+  if (config.family == Family::kRoFormerV2) reader.reject("block", "absent in the family roformer_v2", *block);
+  config.block = modernbert_block();
+  config.final_norm = true;
+  int64_t width = 128, every = 3;
+  if (window == nullptr || !window->is_null()) reader.read("local_attention", width);
+  reader.read("global_attn_every_n_layers", every);
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (width < 2 || width > kMost) reader.reject("local_attention", "null or in [2, 2^30]", *window);
+  if (every < 1 || every > kMost) reader.reject("global_attn_every_n_layers", "in [1, 2^30]", *interval);
+  if (window != nullptr && window->is_null()) return;
+  if (config.num_hidden_layers < 1 || config.num_hidden_layers > kMaxLayers) return;  // check_config() refuses it
+  config.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  for (size_t i = 0; i < config.layers.size(); ++i)
+    config.layers[i].window = static_cast<int64_t>(i) % every == 0 ? 0 : width / 2;
+}
+
 // The model_type, or "" when there is none; sets the family and the defaults that depend on it.
 std::string read_type(const Reader& reader, std::string_view where, ModelConfig& config) {
   std::string type;
@@ -271,6 +303,7 @@ ModelConfig parse(const json& object, std::string_view where, UnknownKeys unknow
   const Reader reader(object, where);
   const std::string type = read_type(reader, where, config);
   read_values(object, reader, type, config);
+  read_block(reader, type, config);
   read_words(reader, unknown, config);
   check_keys(object, where, type, unknown, config);
   read_labels(reader, where, config);
@@ -328,6 +361,7 @@ json foreign_json(const ModelConfig& config) {
   object.erase("torch_dtype");
   ModelConfig written = parse_foreign_config(object, "config");
   written.block.fused_qkv = config.block.fused_qkv;
+  written.block.fused_gate = config.block.fused_gate;
   written.problems = config.problems;  // which name the file
   if (written != config) {
     fail("config",
@@ -361,6 +395,17 @@ json to_json(const ModelConfig& config) {
     object.update(position_to_json(config));
   }
   if (config.prefix_lm) object["prefix_lm"] = true;
+  if (config.block == modernbert_block()) {
+    object["block"] = kModernBlock;
+    object["local_attention"] = nullptr;
+    if (!config.layers.empty()) {
+      const auto next = std::find_if(config.layers.begin() + 1, config.layers.end(),
+                                     [](const LayerSpec& layer) { return layer.window == 0; });
+      const auto slides = std::ranges::find_if(config.layers, [](const LayerSpec& layer) { return layer.window > 0; });
+      object["local_attention"] = slides == config.layers.end() ? 128 : 2 * slides->window;
+      object["global_attn_every_n_layers"] = next - config.layers.begin();
+    }
+  }
   add_labels(config, object);
   if (!config.problem_type.empty()) object["problem_type"] = config.problem_type;
   if (config.summary_type != ModelConfig{}.summary_type) object["summary_type"] = config.summary_type;

@@ -116,6 +116,16 @@ BlockSpec block_of(Family family) {
           .mlp_bias = false};
 }
 
+BlockSpec modernbert_block() {
+  return {.norm_bias = false,
+          .pre_norm = true,
+          .gated = true,
+          .first_attention_norm = false,
+          .qkv_bias = false,
+          .output_bias = false,
+          .mlp_bias = false};
+}
+
 std::vector<std::string_view> encoder_types() {
   std::vector<std::string_view> types;
   for (const auto& family : kFamilies) types.push_back(family.name);

@@ -114,6 +114,7 @@ std::optional<Unlike> unlike_transformers(const ModelConfig& config, std::string
   if (config.training_positions != TrainingPositions{})
     return Unlike{"training_positions", shown(training_positions_to_json(config.training_positions))};
   if (config.prefix_lm) return Unlike{"prefix_lm", "true"};
+  if (config.block == modernbert_block()) return Unlike{"block", "modernbert"};
   if (config.classifier_pooling != "cls") return Unlike{"classifier_pooling", config.classifier_pooling};
   if (config.attention != AttentionConfig{}) return Unlike{"attention", config.attention.type};
   if (config.family == Family::kBert && config.rotary_value) return Unlike{"rotary_value", "true"};

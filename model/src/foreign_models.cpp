@@ -443,13 +443,43 @@ ModelConfig load_any_config(const std::string& path) {
 }
 
 void check_has_module(const ModelConfig& config) {
-  if (!config.is_foreign() || family_of(config).has_module) return;
-  fail("model", "a model for training must be of another model_type, got {}, which has no module for training",
-       config.foreign_type);
+  if (!config.is_foreign()) return;
+  const BlockSpec& block = config.block;
+  BlockSpec known = {.norm = block.norm,
+                     .pre_norm = block.pre_norm,
+                     .gated = block.gated,
+                     .first_attention_norm = block.first_attention_norm,
+                     .qkv_bias = block.qkv_bias,
+                     .output_bias = block.output_bias,
+                     .mlp_bias = block.mlp_bias,
+                     .up_bias = block.up_bias};
+  known.norm_bias = block.norm_bias;
+  const auto needs_own = [](const LayerSpec& layer) { return layer.head_dim > 0 || layer.key_heads > 0; };
+  const std::pair<bool, const char*> parts[] = {
+      {config.family == Family::kDecoder, "a causal model"},
+      {block.experts > 0, "a mixture of experts"},
+      {block.shared, "one set of weights for all layers"},
+      {config.adapters.has_value(), "adapters for tasks"},
+      {config.positions.relative != PositionSpec::Relative::kNone, "relative positions of its own"},
+      {config.output_size > 0, "a projection of its results"},
+      {config.classifier_pooling == "late", "logits that are means over tokens"},
+      {config.task_vocab_size > 0, "types of tasks"},
+      {apart(block) != known || config.equal_projection || std::ranges::any_of(config.layers, needs_own),
+       "layers of another form"}};
+  const auto* const found = std::ranges::find(parts, true, &std::pair<bool, const char*>::first);
+  if (found == std::end(parts)) return;
+  fail("model", "a model for training must be of another model_type, got {}, which has {}", config.foreign_type,
+       found->second);
 }
 
-bool joins_projections(const ModelConfig& config) {
-  return config.is_foreign() && family_of(config).block.fused_qkv != BlockSpec::Fused::kNone;
+BlockSpec apart(BlockSpec block) {
+  block.fused_qkv = BlockSpec::Fused::kNone;
+  block.fused_gate = BlockSpec::FusedGate::kNone;
+  return block;
+}
+
+BlockSpec block_in_files(const ModelConfig& config) {
+  return config.is_foreign() ? family_of(config).block : config.block;
 }
 
 std::vector<std::pair<std::string_view, Family>> foreign_classes() {

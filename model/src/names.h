@@ -20,6 +20,8 @@ inline std::string_view norm_name(NormKind kind) { return kind == NormKind::kRms
 // A value for a message: one line, cut.
 std::string shown(const nlohmann::json& value);
 
+inline constexpr int64_t kMaxLayers = 1 << 16;  // the names of all weights are created before any weight is read
+
 // The key of a nezha's config that is an option of its encoding.
 inline constexpr std::string_view kNezhaDistance = "max_relative_position";
 

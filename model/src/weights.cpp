@@ -330,7 +330,12 @@ bool has_position_table(const ModelConfig& config) {
 }
 
 InitialValues initial_values(const ModelConfig& config, const WeightSpec& spec) {
-  if (config.family != Family::kRoFormerV2) return {.deviation = config.initializer_range};
+  if (config.family != Family::kRoFormerV2) {
+    // The sum of the results of 2 L parts has the deviation of one, as in GPT-2 and ModernBERT.
+    const bool is_summed = config.block.pre_norm && spec.name.ends_with("output.dense.weight");
+    const double parts = is_summed ? 2 * static_cast<double>(config.num_hidden_layers) : 1;
+    return {.deviation = config.initializer_range / std::sqrt(parts)};
+  }
   const bool table_is_wide = spec.shape[0] > 10000 || spec.shape[0] < 10;
   const bool by_rows = spec.role == WeightRole::kEmbedding && !table_is_wide;
   const auto size = static_cast<double>(by_rows ? spec.shape[0] : spec.shape[1]);

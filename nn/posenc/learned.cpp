@@ -13,17 +13,18 @@ namespace {
 
 class Learned : public LengthFreeEncoding {
  public:
-  Learned(io::StrictObject& options, const EncodingShape& shape) {
-    const int64_t positions = read_table_positions(options, shape.max_position_embeddings);
+  Learned(io::StrictObject& options, const EncodingShape& shape) : first_(shape.first_row) {
+    const int64_t positions = read_table_positions(options, shape.max_position_embeddings) + first_;
     table_PE_ = register_parameter("weight", drawn({positions, shape.input_size}, shape));
   }
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
     if (positions.ids.numel() > 0) {
-      check(positions.ids.min().item<int64_t>());
+      check(positions.ids.min().item<int64_t>() + (first_ > 0 ? 1 : 0));  // the row before the first is of padding
       check(positions.ids.max().item<int64_t>());
     }
-    return at::embedding(table_PE_, on_device(positions.ids, table_PE_->device())).to(dtype);
+    const at::Tensor rows = first_ == 0 ? positions.ids : positions.ids + first_;
+    return at::embedding(table_PE_, on_device(rows, table_PE_->device()), first_ - 1).to(dtype);
   }
 
   void check_length(int64_t tokens) const override { check(tokens - 1); }
@@ -31,11 +32,13 @@ class Learned : public LengthFreeEncoding {
 
  private:
   void check(int64_t position) const {
-    if (position >= 0 && position < table_PE_->size(0)) return;
-    fail("learned", "positions must be in 0..{}, the rows of the table (max_position_embeddings), got {}",
-         table_PE_->size(0) - 1, position);
+    const int64_t positions = table_PE_->size(0) - first_;
+    if (position >= 0 && position < positions) return;
+    fail("learned", "positions must be in 0..{}, the rows of the table (max_position_embeddings), got {}", positions - 1,
+         position);
   }
 
+  int64_t first_;
   Parameter table_PE_;
 };
 

@@ -10,6 +10,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "attention_state.h"
@@ -34,9 +35,9 @@ at::Tensor project(const Linear& q, const Linear& k, const Linear& v, const at::
 struct Heads {
   at::Tensor q_BTHD, k_BTHD, v_BTHD;
 };
-Heads split_heads(const at::Tensor& qkv_BTC, int64_t heads) {
-  const int64_t batch = qkv_BTC.size(0), tokens = qkv_BTC.size(1), dim = qkv_BTC.size(2) / (3 * heads);
-  const auto parts = qkv_BTC.view({batch, tokens, 3 * heads, dim}).split(heads, 2);
+Heads split_heads(const at::Tensor& qkv_BTC, int64_t heads, int64_t key_heads) {
+  const at::Tensor all = qkv_BTC.unflatten(-1, {heads + 2 * key_heads, -1});
+  const auto parts = all.split_with_sizes({heads, key_heads, key_heads}, 2);
   return {parts[0], parts[1], parts[2]};
 }
 
@@ -68,7 +69,7 @@ struct Body::Pass {
   const Dropout& drop;
   const Tokens& tokens;
   Shared shared;
-  AttentionContext context;
+  std::map<int64_t, AttentionContext> contexts;  // by the layers' windows
   std::optional<AttentionContext> cross_context;
   at::Tensor encoder_hidden_BSC;
 };
@@ -103,6 +104,7 @@ Body::Body(const ModelConfig& config, const Parameters& parameters, const std::s
   if (config.projects_embeddings()) {
     embeddings_project_ = parameters.linear(prefix + "embeddings_project");
   }
+  if (config.final_norm) final_norm_ = parameters.norm(prefix + "encoder.final_norm");
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const std::string name = fmt::format("{}encoder.layer.{}.", prefix, i);
     layers_.push_back({.self = attention_layer(parameters, name + "attention"),
@@ -149,14 +151,21 @@ std::vector<Terms> Body::position_terms(int64_t tokens) const {
 }
 
 at::Tensor Body::encode(const Input& input, const Dropout& drop) const {
-  const Tokens tokens = make_tokens(input);
-  TokenWindow window;
-  if (config_.is_decoder) window.right = 0;
-  if (config_.prefix_lm) window.prefix = prefix_of(input);
+  const Tokens tokens = make_tokens(input, config_.positions.padding_id);
+  std::map<int64_t, AttentionContext> contexts;
+  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    const int64_t reach = this->window(i);
+    TokenWindow window;
+    if (reach > 0) window.left = window.right = reach;
+    if (config_.is_decoder) window.right = 0;
+    if (config_.is_decoder && reach > 0) window.left = reach - 1;
+    if (config_.prefix_lm) window.prefix = prefix_of(input);
+    if (!contexts.contains(reach)) contexts.emplace(reach, self_attention_context(tokens, window));
+  }
   Pass pass{.drop = drop,
             .tokens = tokens,
             .shared = encoding_->shared(tokens.positions, dtype()),
-            .context = self_attention_context(tokens, window),
+            .contexts = std::move(contexts),
             .cross_context = {},
             .encoder_hidden_BSC = input.encoder_hidden_BSC};
   if (config_.add_cross_attention) {
@@ -165,7 +174,7 @@ at::Tensor Body::encode(const Input& input, const Dropout& drop) const {
   }
   at::Tensor hidden_BTC = embed(input, tokens.positions.query, drop);
   for (size_t i = 0; i < layers_.size(); ++i) hidden_BTC = layer_forward(static_cast<int64_t>(i), hidden_BTC, pass);
-  return hidden_BTC;
+  return config_.final_norm ? final_norm_(hidden_BTC) : hidden_BTC;
 }
 
 at::Tensor Body::embed(const Input& input, const TokenPositions& positions, const Dropout& drop) const {
@@ -190,6 +199,12 @@ at::Tensor Body::embed(const Input& input, const TokenPositions& positions, cons
 at::Tensor Body::layer_forward(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
   const Layer& layer = layers_[static_cast<size_t>(index)];
   const double p = config_.hidden_dropout_prob;
+  if (config_.block.pre_norm) {
+    const AttentionLayer& self = layer.self;
+    const at::Tensor read_BTC = config_.block.has_attention_norm(index) ? self.norm(hidden_BTC) : hidden_BTC;
+    const at::Tensor attended_BTC = hidden_BTC + pass.drop(self.output(self_attention(index, read_BTC, pass)), p);
+    return attended_BTC + pass.drop(layer.output(feed_forward(layer, layer.output_norm(attended_BTC))), p);
+  }
   const auto joined = [&](const Linear& output, const Norm& norm, const at::Tensor& x, const at::Tensor& residual) {
     return norm(output(x), residual, pass.drop, p);
   };
@@ -199,10 +214,12 @@ at::Tensor Body::layer_forward(int64_t index, const at::Tensor& hidden_BTC, cons
     attended_BTC =
         joined(layer.cross.output, layer.cross.norm, cross_attention(index, attended_BTC, pass), attended_BTC);
   }
-  const bool gated = layer.gate.weight->defined();
-  const at::Tensor inner_BTF = gated ? layer.gate(attended_BTC, config_.hidden_act) * layer.intermediate(attended_BTC)
-                                     : layer.intermediate(attended_BTC, config_.hidden_act);
-  return joined(layer.output, layer.output_norm, inner_BTF, attended_BTC);
+  return joined(layer.output, layer.output_norm, feed_forward(layer, attended_BTC), attended_BTC);
+}
+
+at::Tensor Body::feed_forward(const Layer& layer, const at::Tensor& hidden_BTC) const {
+  if (!layer.gate.weight->defined()) return layer.intermediate(hidden_BTC, config_.hidden_act);
+  return layer.gate(hidden_BTC, config_.hidden_act) * layer.intermediate(hidden_BTC);
 }
 
 Terms Body::terms(int64_t index, const Shared& shared, const at::Tensor& token_numbers_BSN,
@@ -228,11 +245,12 @@ at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, con
   const at::Tensor added = encoding_->layer_input(index, pass.shared);
   const at::Tensor qkv_BTC = project(layer.query, layer.key, layer.value,
                                      added.defined() ? hidden_BTC + added.to(hidden_BTC.scalar_type()) : hidden_BTC);
-  const Heads x = split_heads(qkv_BTC, config_.num_attention_heads);
+  const Heads x = split_heads(qkv_BTC, config_.num_attention_heads, config_.key_heads());
   const Terms terms = encoding_->reads_vectors() ? this->terms(index, pass.shared, numbers_BSN, x.q_BTHD, x.k_BTHD)
                                                  : this->terms(index, pass.shared, numbers_BSN);
   if (linear_.empty()) {
-    return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, terms, pass.context, probabilities_dropout(pass), pass.drop.key)
+    const AttentionContext& context = pass.contexts.at(window(index));
+    return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, terms, context, probabilities_dropout(pass), pass.drop.key)
         .flatten(-2);
   }
   const LinearAttentionCall call{.direction = config_.is_decoder ? Direction::kCausal : Direction::kBidirectional,

@@ -1,4 +1,4 @@
-// The encoder (R-HF-04, R-HF-05): a post-LN BERT with a configurable position encoding and attention.
+// The encoder (R-HF-04, R-HF-05): a BERT with a configurable position encoding and attention.
 //
 //   x_0 = LN(word + type + encoding.input(positions))          projected where embedding_size differs; or
 //   x_0 = scale * word + encoding.input(positions)             without embedding_norm, as Vaswani et al. 2017
@@ -8,7 +8,10 @@
 //   h   = LN(h + W_o' attention(W_q' h, W_k' e, W_v' e))       with cross-attention to encoder states e: no position
 //   x'  = LN(h + W_2 act(W_1 h))                               terms and no rotation (R-ROPE-14)
 //
-// LN is a layer norm or an RMS norm without weights; the linear layers of RoFormerV2 omit biases (R-VAR-05). Dropout is
+// Gated networks have W_2 (act(W_g h) * W_1 h). With pre_norm, h = x + W_o attention(.. LN(x) ..) and
+// x' = h + W_2 act(W_1 LN(h)), and the last x' is normed. A layer may have a window and a rotation of its own.
+//
+// LN is a layer norm or an RMS norm; the linear layers of RoFormerV2 omit biases (R-VAR-05). Dropout is
 // applied to the embeddings (in RoFormerV2 before their norm) and to each summand added to x or h. Attention is softmax
 // or linear. The body uses terms, never the name of an encoding.
 #pragma once
@@ -74,6 +77,10 @@ class Body {
   at::Tensor embed(const Input& input, const TokenPositions& positions, const Dropout& drop) const;
   at::Tensor layer_forward(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
   at::Tensor self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
+  at::Tensor feed_forward(const Layer& layer, const at::Tensor& hidden_BTC) const;
+  int64_t window(int64_t index) const {
+    return config_.layers.empty() ? 0 : config_.layers[static_cast<size_t>(index)].window;
+  }
   double probabilities_dropout(const Pass& pass) const;
   at::Tensor cross_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
 
@@ -81,7 +88,7 @@ class Body {
   std::shared_ptr<Encoding> encoding_;
   std::vector<std::shared_ptr<LinearAttention>> linear_;  // empty: softmax
   Parameter word_embeddings_, type_embeddings_;           // type: undefined without token types
-  Norm embeddings_norm_;
+  Norm embeddings_norm_, final_norm_;
   Linear embeddings_project_;  // undefined when embedding_size == hidden_size
   std::vector<Layer> layers_;
 };

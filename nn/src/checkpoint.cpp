@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -33,7 +34,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kProjections[] = {"query", "key", "value"};
+// A matrix of files that a model for training has in parts, one below the other.
+struct JoinedMatrix {
+  std::string name;                // in the middle of the names of its weight and its bias
+  std::vector<std::string> parts;  // in its place
+  std::vector<int64_t> rows;       // of each part
+};
+
+std::vector<JoinedMatrix> joined_matrices(const ModelConfig& config) {
+  const BlockSpec block = block_in_files(config);
+  std::vector<JoinedMatrix> found;
+  if (block.fused_qkv != BlockSpec::Fused::kNone) {
+    found.push_back({".attention.self.query_key_value.",
+                     {".attention.self.query.", ".attention.self.key.", ".attention.self.value."},
+                     {config.query_width(), config.key_width(), config.key_width()}});
+  }
+  if (block.fused_gate != BlockSpec::FusedGate::kNone) {
+    JoinedMatrix gates{".intermediate.gate_up.",
+                       {".intermediate.gate.", ".intermediate.dense."},
+                       {config.intermediate_size, config.intermediate_size}};
+    if (block.fused_gate == BlockSpec::FusedGate::kUpGate) std::swap(gates.parts[0], gates.parts[1]);
+    found.push_back(std::move(gates));
+  }
+  return found;
+}
 
 at::Tensor computed_table(int64_t rows, int64_t dim) {
   const std::vector<float> values = position_table(rows, dim);
@@ -68,10 +92,10 @@ namespace {
 std::pair<std::string, std::string> renamed_positions(const ModelConfig& config, Head head,
                                                       const std::vector<NamedShape>& file) {
   const bool learned = config.position_encodings.size() == 1 && config.position_encodings[0].type == "learned";
-  if (config.family != Family::kBert || !learned) return {};
+  if (config.family != Family::kBert || !learned || config.is_foreign()) return {};
   const std::string ours = std::string(kEncodingPrefix) + "weight";
   const std::string berts = encoder_prefix(config, head) + kLearnedPositions;
-  const bool is_berts = model_type(config) == "bert";
+  const bool is_berts = has_learned_positions(config);
   const auto found = std::ranges::find_if(file, [&](const NamedShape& tensor) {
     return is_berts ? tensor.name == ours : tensor.name.ends_with(kLearnedPositions);
   });
@@ -83,7 +107,7 @@ std::pair<std::string, std::string> renamed_positions(const ModelConfig& config,
 struct ListedTensors {
   std::vector<NamedShape> shapes;
   std::map<std::string, std::string> stored_as;  // listed name -> the file's, where they differ
-  std::map<std::string, int64_t> third;          // listed name -> the third of the rows in the file that it is
+  std::map<std::string, int64_t> first_row;      // listed name -> where it begins in a joined matrix
 
   std::string in_file(const std::string& listed) const {
     const auto found = stored_as.find(listed);
@@ -91,37 +115,39 @@ struct ListedTensors {
   }
 };
 
-// The projections that the file joins, one by one.
-void list_projections(const ModelConfig& config, Head head, ListedTensors& list) {
+// The parts of a matrix that the file joins, one by one.
+void list_parts(const ModelConfig& config, Head head, const JoinedMatrix& joined, ListedTensors& list) {
   std::vector<NamedShape> shapes;
   for (NamedShape& tensor : list.shapes) {
     const std::string name = name_in_model(config, head, tensor.name);
-    const size_t at = name.find(kJoinedProjections);
-    if (at == std::string::npos || tensor.shape.empty() || tensor.shape[0] % 3 != 0) {
+    const size_t at = name.find(joined.name);
+    const int64_t rows = std::reduce(joined.rows.begin(), joined.rows.end());
+    if (at == std::string::npos || tensor.shape.empty() || tensor.shape[0] != rows) {
       shapes.push_back(std::move(tensor));
       continue;
     }
-    const std::string part = name.substr(at + std::strlen(kJoinedProjections));
-    tensor.shape[0] /= 3;
-    for (int64_t i = 0; i < 3; ++i) {
-      const std::string listed = fmt::format("{}.attention.self.{}.{}", name.substr(0, at), kProjections[i], part);
+    int64_t first = 0;
+    for (size_t i = 0; i < joined.parts.size(); ++i) {
+      const std::string listed = std::string(name).replace(at, joined.name.size(), joined.parts[i]);
+      tensor.shape[0] = joined.rows[i];
       shapes.push_back({listed, tensor.shape});
       list.stored_as[listed] = tensor.name;
-      list.third[listed] = i;
+      list.first_row[listed] = first;
+      first += joined.rows[i];
     }
   }
   list.shapes = std::move(shapes);
 }
 
 ListedTensors list_tensors(const CheckpointFiles& checkpoint, const ModelConfig& config, Head head) {
-  ListedTensors list{.shapes = checkpoint.shapes(), .stored_as = {}, .third = {}};
+  ListedTensors list{.shapes = checkpoint.shapes(), .stored_as = {}, .first_row = {}};
   const auto [in_file_as, positions] = renamed_positions(config, head, list.shapes);
   for (NamedShape& tensor : list.shapes) {
     if (tensor.name != in_file_as) continue;
     tensor.name = positions;
     list.stored_as[positions] = in_file_as;
   }
-  if (joins_projections(config)) list_projections(config, head, list);
+  for (const JoinedMatrix& joined : joined_matrices(config)) list_parts(config, head, joined, list);
   return list;
 }
 
@@ -149,7 +175,7 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   check_has_module(given);
   const CheckpointFiles checkpoint(model_dir, "load_model");
   ModelConfig config = given;
-  config.block.fused_qkv = BlockSpec::Fused::kNone;  // the file's projections are listed one by one
+  config.block = apart(config.block);
   ListedTensors list = list_tensors(checkpoint, config, head);
   std::vector<NamedShape> named_by_transformers;
   std::copy_if(list.shapes.begin(), list.shapes.end(), std::back_inserter(named_by_transformers),
@@ -174,8 +200,8 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
     if (listed == match.names.end()) continue;  // computed or fresh
     const io::TensorView& view = checkpoint.at(list.in_file(listed->second));
     at::Tensor stored = read_tensor(view, spec.role);
-    if (const auto third = list.third.find(listed->second); third != list.third.end())
-      stored = stored.chunk(3)[static_cast<size_t>(third->second)];
+    if (const auto first = list.first_row.find(listed->second); first != list.first_row.end())
+      stored = stored.narrow(0, first->second, spec.shape[0]);
     if (spec.role == WeightRole::kBuffer) {
       load_buffer(buffers[spec.name], stored, view.name);
     } else if (spec.role == WeightRole::kTable) {
@@ -220,34 +246,36 @@ struct StoredTensors {
   std::vector<at::Tensor> values;
 };
 
-// Queries, keys and values follow one another in the list of the model.
-void join_projections(StoredTensors& stored) {
-  StoredTensors joined;
+void join_parts(const JoinedMatrix& joined, StoredTensors& stored) {
+  StoredTensors whole;
   std::map<std::string, std::vector<at::Tensor>> parts;  // by the joined name
   for (size_t i = 0; i < stored.specs.size(); ++i) {
     WeightSpec spec = stored.specs[i];
     at::Tensor value = stored.values[i];
-    for (const char* each : kProjections) {
-      const std::string infix = fmt::format(".attention.self.{}.", each);
-      const size_t at = spec.name.find(infix);
-      if (at != std::string::npos) spec.name.replace(at, infix.size(), kJoinedProjections);
-    }
-    if (spec.name.find(kJoinedProjections) != std::string::npos) {
+    for (size_t p = 0; p < joined.parts.size(); ++p) {
+      const size_t at = spec.name.find(joined.parts[p]);
+      if (at == std::string::npos) continue;
+      spec.name.replace(at, joined.parts[p].size(), joined.name);
       std::vector<at::Tensor>& all = parts[spec.name];
-      all.push_back(value);
-      if (all.size() < std::size(kProjections)) continue;
+      all.resize(joined.parts.size());
+      all[p] = value;
+      break;
+    }
+    if (const auto found = parts.find(spec.name); found != parts.end()) {
+      const std::vector<at::Tensor>& all = found->second;
+      if (!std::ranges::all_of(all, &at::Tensor::defined)) continue;
       value = at::cat(all);
       spec.shape = value.sizes().vec();
     }
-    joined.specs.push_back(std::move(spec));
-    joined.values.push_back(std::move(value));
+    whole.specs.push_back(std::move(spec));
+    whole.values.push_back(std::move(value));
   }
-  stored = std::move(joined);
+  stored = std::move(whole);
 }
 
 StoredTensors stored_tensors(const Model& model) {
   StoredTensors stored{model.weight_specs(), stored_values(model)};
-  if (joins_projections(model.config())) join_projections(stored);
+  for (const JoinedMatrix& joined : joined_matrices(model.config())) join_parts(joined, stored);
   for (WeightSpec& spec : stored.specs) spec.name = file_name(model.config(), model.head(), spec.name);
   return stored;
 }

@@ -117,7 +117,7 @@ void check_input(const Input& input, const ModelConfig& config, at::ScalarType d
   if (input.types_BT.defined()) {
     check_same_shape(input.types_BT, ids_BT, "token types");
     check_dtype(input.types_BT, at::kLong, "token types");
-    check_range(input.types_BT, 0, config.type_vocab_size - 1, "token types");
+    if (config.type_vocab_size > 0) check_range(input.types_BT, 0, config.type_vocab_size - 1, "token types");
   }
   if (input.sequence_ids_BT.defined()) {
     if (config.prefix_lm) {

@@ -74,8 +74,8 @@ ops::NormOptions Norm::options() const {
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
   if (kernels_take(x)) return ops::norm(x, options());
-  if (kind == NormKind::kRms) return at::rms_norm(x, x.size(-1), {}, eps);
-  return at::layer_norm(x, gain->sizes(), gain, bias, eps);
+  if (kind == NormKind::kRms) return at::rms_norm(x, x.size(-1), optional(gain), eps);
+  return at::layer_norm(x, x.size(-1), gain, bias, eps);
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x, const at::Tensor& residual, const Dropout& drop, double p) const {

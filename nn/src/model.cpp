@@ -162,7 +162,7 @@ Model::Model(const ModelConfig& given, Head head, std::shared_ptr<Encoding> enco
     : impl_(std::make_shared<Impl>()) {
   check_has_module(given);
   ModelConfig config = given;
-  config.block.fused_qkv = BlockSpec::Fused::kNone;  // a matter of files
+  config.block = apart(config.block);
   impl_->config = config;
   impl_->head = head;
   for (const WeightSpec& spec : rf::weight_specs(config, head)) {
@@ -171,7 +171,7 @@ Model::Model(const ModelConfig& given, Head head, std::shared_ptr<Encoding> enco
   }
   impl_->encoding = encoding ? encoding : make_position_encoding(config);
   const std::string prefix = encoder_prefix(config, head);
-  if (model_type(config) == "bert") {
+  if (has_learned_positions(config)) {
     register_dotted(*this, prefix + kLearnedPositions, impl_->encoding->parameters().at(0));
   } else {
     register_module("position_encoding", impl_->encoding);

@@ -3,6 +3,8 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "python_encoding.h"
 #include "rf/io/error.h"
 #include "rf/model/computed_encoding.h"
@@ -19,6 +21,7 @@ EncodingShape encoding_shape(const ModelConfig& config) {
           .hidden_size = config.hidden_size,
           .input_size = config.embedding_size,
           .max_position_embeddings = config.max_position_embeddings,
+          .first_row = config.positions.first_row,
           .causal = config.is_causal(),
           .initializer_range = config.initializer_range,
           .vocab_size = config.vocab_size};
@@ -70,9 +73,41 @@ class StoredRotation : public LengthFreeEncoding {
   at::Tensor table_MD_;
 };
 
+// A rotation for each layer, out of several (ModernBERT).
+class LayerRotations : public LengthFreeEncoding {
+ public:
+  explicit LayerRotations(const ModelConfig& config) {
+    for (const RotarySettings& each : config.rotations) rotations_.emplace_back(each);
+    for (const LayerSpec& layer : config.layers) of_layer_.push_back(layer.rotation);
+  }
+
+  bool changes_with_length() const override {
+    return std::ranges::any_of(rotations_, [](const RotaryRows& rows) { return rows.changes_with_length(); });
+  }
+
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
+    require_one_axis("position_encoding", positions);
+    Shared shared;
+    for (const RotaryRows& rows : rotations_) {
+      shared.parts.push_back({.terms = terms_on(rotary_terms(rows, positions, dtype), positions.device())});
+    }
+    return shared;
+  }
+
+  Terms compute_terms(int64_t layer, const Shared& shared, const Projections&) override {
+    const int rotation = of_layer_.at(static_cast<size_t>(layer));
+    return rotation < 0 ? Terms() : shared.parts.at(static_cast<size_t>(rotation)).terms;
+  }
+
+ private:
+  std::vector<RotaryRows> rotations_;
+  std::vector<int> of_layer_;
+};
+
 }  // namespace
 
 std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config) {
+  if (!config.rotations.empty()) return std::make_shared<LayerRotations>(config);
   if (has_linear_attention(config)) check_linear(config);
   const EncodingShape shape = encoding_shape(config);
   std::vector<std::shared_ptr<Encoding>> encodings;
@@ -104,7 +139,7 @@ std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelC
 std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head, const Encoding& encoding,
                                            const std::vector<std::shared_ptr<LinearAttention>>& linear) {
   std::vector<WeightSpec> specs = weight_specs(config, head);
-  if (model_type(config) == "bert") return specs;
+  if (has_learned_positions(config)) return specs;
   for (const auto& item : encoding.named_parameters()) {
     specs.push_back({kEncodingPrefix + item.key(), item.value().sizes().vec(), encoding_role(item.key())});
   }

@@ -1,6 +1,7 @@
 // torch.classes.roformer.Model: what Python's model (python/roformer_cpp/model.py) asks C++ for: initial values, files,
 // checks of inputs, and the position encoding.
 #include <c10/util/Exception.h>
+#include <fmt/ranges.h>
 #include <torch/custom_class.h>
 
 #include <map>
@@ -83,6 +84,11 @@ nlohmann::json layout_of(const ModelConfig& config, Head head) {
                       {"norm", stage.norm},
                       {"dropout", stage.dropout}});
   }
+  std::vector<std::string> names;
+  for (const EncodingConfig& each : config.position_encodings) names.push_back(each.type);
+  if (!config.rotations.empty()) names = {"rope"};
+  std::vector<int64_t> windows(static_cast<size_t>(config.num_hidden_layers));
+  for (size_t i = 0; i < config.layers.size(); ++i) windows[i] = config.layers[i].window;
   const HeadReads reads = head_reads(config, head);
   const HeadRow& row = row_of(head);
   return {{"prefix", encoder_prefix(config, head)},
@@ -96,7 +102,15 @@ nlohmann::json layout_of(const ModelConfig& config, Head head) {
           {"stages", stages},
           {"layers", config.num_hidden_layers},
           {"heads", config.num_attention_heads},
+          {"key_heads", config.key_heads()},
           {"hidden_size", config.hidden_size},
+          {"max_position_embeddings", config.max_position_embeddings},
+          {"position_encoding", fmt::format("{}", fmt::join(names, "+"))},
+          {"padding_id", config.positions.padding_id},
+          {"windows", windows},
+          {"pre_norm", config.block.pre_norm},
+          {"embedding_norm", config.embedding_norm},
+          {"final_norm", config.final_norm},
           {"pad_token_id", config.pad_token_id},
           {"activation", name_of_activation(config.hidden_act)},
           {"norm", config.block.norm == NormKind::kRms ? "rms" : "layer"},

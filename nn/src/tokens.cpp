@@ -30,9 +30,14 @@ Input with_layout_on_cpu(Input input) {
   return input;
 }
 
-Tokens make_tokens(const Input& input) {
-  at::Tensor ids_BT =
-      input.positions_BT.defined() ? input.positions_BT : at::arange(input.ids_BT.size(1), at::dtype(at::kLong));
+Tokens make_tokens(const Input& input, int64_t padding_id) {
+  at::Tensor ids_BT = input.positions_BT;
+  if (!ids_BT.defined() && padding_id >= 0) {
+    const at::Tensor counts_BT = on_cpu(input.ids_BT).ne(padding_id);
+    ids_BT = counts_BT.cumsum(1).mul_(counts_BT).sub_(1);
+  } else if (!ids_BT.defined()) {
+    ids_BT = at::arange(input.ids_BT.size(1), at::dtype(at::kLong));
+  }
   if (ids_BT.dim() == 1) ids_BT = ids_BT.unsqueeze(0);
   const at::Tensor sequence_ids_BS = sequences_of(input);
   Tokens result;

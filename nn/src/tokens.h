@@ -32,8 +32,8 @@ struct Tokens {
   at::Tensor sequence_ids_BS;  // of packed rows, else undefined
 };
 
-// Positions default to 0, 1, ..
-Tokens make_tokens(const Input& input);
+// Positions default to 0, 1, .., where tokens of `padding_id` do not count, and are at -1 (-1: there are none).
+Tokens make_tokens(const Input& input, int64_t padding_id = -1);
 
 // Queries attend to the keys of their sequence that are not padding and inside the window.
 AttentionContext self_attention_context(const Tokens& tokens, TokenWindow window);

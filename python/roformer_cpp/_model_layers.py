@@ -73,7 +73,7 @@ def weights_and_biases(linears: Sequence[nn.Module], encoding: Encoding) -> tupl
 
 
 class Norm(nn.LayerNorm):
-    """A layer norm, or an RMS norm without weights (``kind`` ``"rms"``), of ``residual + drop(x, p)``."""
+    """A layer norm, or an RMS norm (``kind`` ``"rms"``), of ``residual + drop(x, p)``."""
 
     kind = "layer"
 
@@ -100,7 +100,7 @@ class SelfAttention(nn.Module):
     def forward(self, hidden: Tensor, step: Pass) -> tuple[Tensor, Tensor | None]:
         added = step.layer_input(self.index)
         numbers = step.token_numbers(self.index, hidden)
-        q, k, v = self._projected(hidden if added is None else hidden + added.to(hidden.dtype), step.heads)
+        q, k, v = self._projected(hidden if added is None else hidden + added.to(hidden.dtype), step)
         if step.encoding.reads_vectors:
             k, v = step.appended(self.index, k, v)
             terms = step.terms(self.index, self, hidden, numbers, q, k)
@@ -110,16 +110,16 @@ class SelfAttention(nn.Module):
             return step.attend_linear(self.index, q, k, v, terms), None
         if step.cache is not None and not step.encoding.reads_vectors:
             q, k, v, terms = self._with_cache(q, k, v, terms, step)
-        return step.attend(q, k, v, terms)
+        return step.attend(q, k, v, terms, self.index)
 
-    def _projected(self, x: Tensor, heads: int) -> Sequence[Tensor]:
+    def _projected(self, x: Tensor, step: Pass) -> Sequence[Tensor]:
         """Joins whichever is smaller: the weights, for one large product, or the results of three."""
-        linears = self.query, self.key, self.value
+        linears, heads = (self.query, self.key, self.value), [step.heads, step.key_heads, step.key_heads]
         if not is_plain(Linear, *linears) or x.shape[0] * x.shape[1] < len(self.query.weight):
-            return [linear(x).unflatten(-1, (heads, -1)) for linear in linears]
+            return [linear(x).unflatten(-1, (n, -1)) for linear, n in zip(linears, heads, strict=True)]
         weight = torch.cat([linear.weight for linear in linears])
         bias = None if self.query.bias is None else torch.cat([linear.bias for linear in linears])
-        return torch.ops.roformer.linear_layer(x, weight, bias).unflatten(-1, (3 * heads, -1)).split(heads, 2)
+        return torch.ops.roformer.linear_layer(x, weight, bias).unflatten(-1, (sum(heads), -1)).split(heads, 2)
 
     def projections(self, encoding: Encoding) -> list[Tensor]:
         weights, biases = weights_and_biases((self.query, self.key, self.value), encoding)
@@ -157,14 +157,20 @@ class CrossAttention(SelfAttention):
 
 
 class Output(nn.Module):
-    """The second product of a branch, and the norm of its sum with what was before the branch."""
+    """The second product of a branch, and the norm of its sum with what was before the branch; with ``pre_norm``, the
+    norm is that of what the branch reads (None: it is not normed)."""
 
-    def __init__(self, dense: nn.Module, norm: nn.Module, dropout: float):
+    def __init__(self, dense: nn.Module, norm: nn.Module | None, dropout: float, pre_norm: bool = False):
         super().__init__()
-        self.dense, self.LayerNorm, self.dropout = dense, norm, dropout
+        self.dense, self.LayerNorm, self.dropout, self.pre_norm = dense, norm, dropout, pre_norm
+
+    def read(self, hidden: Tensor) -> Tensor:
+        return self.LayerNorm(hidden) if self.pre_norm and self.LayerNorm is not None else hidden
 
     def forward(self, x: Tensor, residual: Tensor, step: Pass) -> Tensor:
         x = self.dense(x)
+        if self.pre_norm:
+            return residual + step.drop(x, self.dropout)
         if isinstance(self.LayerNorm, Norm):
             return self.LayerNorm(x, residual, step, self.dropout)
         return self.LayerNorm(residual + step.drop(x, self.dropout))
@@ -176,7 +182,7 @@ class AttentionBlock(nn.Module):
         self.self, self.output = inner, output
 
     def forward(self, hidden: Tensor, step: Pass) -> tuple[Tensor, Tensor | None]:
-        attended, weights = self.self(hidden, step)
+        attended, weights = self.self(self.output.read(hidden), step)
         return self.output(attended.flatten(-2), hidden, step), weights
 
 
@@ -207,7 +213,7 @@ class Layer(nn.Module):
         hidden, weights = self.attention(hidden, step)
         if hasattr(self, "crossattention"):
             hidden, _ = self.crossattention(hidden, step)
-        return self.output(self.intermediate(hidden), hidden, step), weights
+        return self.output(self.intermediate(self.output.read(hidden)), hidden, step), weights
 
 
 class Layers(nn.Module):
@@ -215,9 +221,11 @@ class Layers(nn.Module):
 
     checkpoints: dict | None = None
 
-    def __init__(self, layers: Sequence[Layer]):
+    def __init__(self, layers: Sequence[Layer], final_norm: nn.Module | None):
         super().__init__()
         self.layer = nn.ModuleList(layers)
+        if final_norm is not None:
+            self.final_norm = final_norm
 
     def forward(self, hidden: Tensor, step: Pass) -> Tensor:
         for layer in self.layer:
@@ -229,6 +237,7 @@ class Layers(nn.Module):
                 again = step.drop.repeated(layer)
                 hidden, weights = torch.utils.checkpoint.checkpoint(again, hidden, step, **options)
             step.attentions += [weights]
+        hidden = self.final_norm(hidden) if hasattr(self, "final_norm") else hidden
         step.seen(hidden)
         return hidden
 
@@ -250,7 +259,7 @@ class Embeddings(nn.Module):
         if added is not None:
             x = x + added.to(x.device)
         x = step.drop(x, self.dropout) if self.drops_first else x
-        x = self.LayerNorm(x)
+        x = self.LayerNorm(x) if hasattr(self, "LayerNorm") else x
         return x if self.drops_first else step.drop(x, self.dropout)
 
 

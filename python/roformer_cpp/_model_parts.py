@@ -21,7 +21,7 @@ from .encoding import Encoding
 from .linear_attention import LinearAttention
 
 
-def parts_of(script: torch.ScriptObject, layout: dict, config: dict, text: str) -> dict[str, nn.Module]:
+def parts_of(script: torch.ScriptObject, layout: dict, text: str) -> dict[str, nn.Module]:
     """The modules by their paths, without values but for the encoding. Notes in the stages what is tied."""
     tensors = script.named_parameters()
     prefix, p = layout["prefix"], layout["dropout"]
@@ -39,7 +39,8 @@ def parts_of(script: torch.ScriptObject, layout: dict, config: dict, text: str) 
         return module
 
     def output(name: str) -> Output:
-        return Output(linear(f"{name}.dense"), norm(f"{name}.LayerNorm"), p)
+        own = norm(f"{name}.LayerNorm") if f"{name}.LayerNorm.weight" in tensors or layout["norm"] == "rms" else None
+        return Output(linear(f"{name}.dense"), own, p, layout["pre_norm"])
 
     def attention(name: str, kind: type[SelfAttention], index: int) -> AttentionBlock:
         linears = {side: linear(f"{name}.self.{side}") for side in ("query", "key", "value")}
@@ -52,7 +53,7 @@ def parts_of(script: torch.ScriptObject, layout: dict, config: dict, text: str) 
         inner = Intermediate(linear(f"{name}.intermediate.dense"), gate, layout["activation"])
         return Layer(attention(f"{name}.attention", SelfAttention, index), cross, inner, output(f"{name}.output"))
 
-    encoding = _encoding(script, config, text, tensors[f"{prefix}embeddings.word_embeddings.weight"].shape[1])
+    encoding = _encoding(script, layout, text, tensors[f"{prefix}embeddings.word_embeddings.weight"].shape[1])
     own = f"{prefix}embeddings.position_embeddings.weight" in tensors
     below = {}
     for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
@@ -61,11 +62,13 @@ def parts_of(script: torch.ScriptObject, layout: dict, config: dict, text: str) 
             padding = layout["pad_token_id"] if name == "word_embeddings" else None
             made = encoding if name == "position_embeddings" else None
             below[name] = made or nn.Embedding(*table.shape, padding_idx=padding, device="meta")
-    below["LayerNorm"] = norm(f"{prefix}embeddings.LayerNorm")
+    if layout["embedding_norm"]:
+        below["LayerNorm"] = norm(f"{prefix}embeddings.LayerNorm")
     body = {"embeddings": Embeddings(below, p, layout["drops_first"])}
     if f"{prefix}embeddings_project.weight" in tensors:
         body["embeddings_project"] = linear(f"{prefix}embeddings_project")
-    body["encoder"] = Layers([layer(index) for index in range(layout["layers"])])
+    last = norm(f"{prefix}encoder.final_norm") if layout["final_norm"] else None
+    body["encoder"] = Layers([layer(index) for index in range(layout["layers"])], last)
     starts_with_pooler = any(stage["linear"] == layout["pooler"] for stage in layout["stages"])
     if f"{prefix}pooler.dense.weight" in tensors:
         body["pooler"] = Pooler(linear(f"{prefix}pooler.dense"), starts_with_pooler or not layout["prefix_lm"])
@@ -88,14 +91,9 @@ def parts_of(script: torch.ScriptObject, layout: dict, config: dict, text: str) 
     return parts
 
 
-def _encoding(script: torch.ScriptObject, config: dict, text: str, embedding_size: int) -> Encoding:
-    named = config.get("position_encoding", "learned" if config["model_type"] == "bert" else "rope")
-    names = [
-        each["type"] if isinstance(each, dict) else each for each in (named if isinstance(named, list) else [named])
-    ]
-    sizes = {key: config[key] for key in ("hidden_size", "max_position_embeddings")}
-    encoding = Encoding(
-        script.encoding(), "+".join(names), {"model": text} | sizes | {"embedding_size": embedding_size}
-    )
+def _encoding(script: torch.ScriptObject, layout: dict, text: str, embedding_size: int) -> Encoding:
+    sizes = {key: layout[key] for key in ("hidden_size", "max_position_embeddings")}
+    described = {"model": text} | sizes | {"embedding_size": embedding_size}
+    encoding = Encoding(script.encoding(), layout["position_encoding"], described)
     encoding._position_table = script.position_table()
     return encoding

@@ -143,6 +143,9 @@ class Pass:
 
     encoding: Encoding
     heads: int
+    key_heads: int
+    windows: list[int]  # of layers; 0: none
+    padding_id: int  # of tokens that positions do not count; -1: they count all
     dtype: torch.dtype  # of queries, keys and values
     weight_dtype: torch.dtype
     is_causal: bool
@@ -166,6 +169,9 @@ class Pass:
         if where is None:  # on the CPU, where the host reads its values
             device = ids.device if torch.compiler.is_compiling() else "cpu"
             where = torch.arange(before, before + tokens, device=device)
+            if self.padding_id >= 0:
+                counts = ids.to(device).ne(self.padding_id)
+                where = counts.cumsum(1) * counts - 1
         self.positions = where = where.unsqueeze(0) if where.dim() == 1 else where
         sequences, is_packed = _sequences(ids, mask, segments), segments is not None and len(ids) > 0
         self.key_positions = None
@@ -267,7 +273,7 @@ class Pass:
         kept.key, kept.value = _joined(kept.key, k), _joined(kept.value, v)
         return kept.key, kept.value
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor | None]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms, layer: int) -> tuple[Tensor, Tensor | None]:
         where, keys = self.positions, self.key_positions
         if isinstance(terms, Terms) and terms.positions is not None:
             where, keys = terms.positions, terms.key_positions
@@ -275,7 +281,8 @@ class Pass:
         mask = None if self.key_mask is None else self.key_mask[:, None, None]
         tensors = {"positions": where, "key_positions": where if is_same else keys.to(q.device)}
         tensors |= {"mask": mask, "prefix": self.prefix, "packed": self.packed}
-        sides = -1, 0 if self.is_causal else -1
+        reach = self.windows[layer] or -1
+        sides = (max(reach - 1, -1), 0) if self.is_causal else (reach, reach)
         out = self._attended(q, k, v, terms, tensors, sides)
         if not self.attends:
             return out, None

@@ -42,7 +42,7 @@ class Model(ScriptModule):
         self._definition = script.config_json(), script.head()
         self._position_table = script.position_table()
         self._layout = json.loads(script.layout())
-        super().__init__(script, parts_of(script, self._layout, json.loads(self._definition[0]), self._described()))
+        super().__init__(script, parts_of(script, self._layout, self._described()))
         self.eval()
 
     def _described(self) -> str:
@@ -54,12 +54,12 @@ class Model(ScriptModule):
         return _made(self._described())
 
     def __repr__(self) -> str:
-        config = json.loads(self._definition[0])
+        layout = self._layout
         numbers = sum(parameter.numel() for parameter in self.parameters())
         return (
-            f"{type(self).__name__}({self.head}, {self._encoding.name}, {config['num_hidden_layers']} layers, "
-            f"hidden_size {config['hidden_size']}, {config['num_attention_heads']} heads, "
-            f"vocab_size {config['vocab_size']}, {numbers:,} parameters, "
+            f"{type(self).__name__}({self.head}, {self._encoding.name}, {layout['layers']} layers, "
+            f"hidden_size {layout['hidden_size']}, {layout['heads']} heads, "
+            f"vocab_size {self._body.embeddings.word_embeddings.num_embeddings}, {numbers:,} parameters, "
             f"{'training' if self.training else 'evaluation'} mode)"
         )
 
@@ -166,7 +166,8 @@ class Model(ScriptModule):
         drop = Dropout(*_draws(key)) if self.training else Dropout()
         causal, p = layout["is_decoder"], layout["attention_dropout"]
         linear = self.linear_attention if layout["linear_attention"] is not None else []
-        step = Pass(self._encoding, layout["heads"], *dtype, causal, p, linear, drop, attends=attends)
+        facts = (layout[name] for name in ("heads", "key_heads", "windows", "padding_id"))
+        step = Pass(self._encoding, *facts, *dtype, causal, p, linear, drop, attends=attends)
         step.cache = None if cache is None else cache.begun(layout["layers"])
         step.encoder_hidden, step.states = given.get("encoder_hidden"), [] if states else None
         if layout["draws_positions"] and self.training and cache is None:
@@ -276,7 +277,8 @@ class Model(ScriptModule):
                 f"[input] inputs_embeds must be [batch, tokens, {size}], without input_ids and with a position "
                 f"encoding that does not read them, got {list(words.shape)}"
             )
-        return torch.zeros(words.shape[:2], dtype=torch.int64, device=words.device)
+        counted = int(self._layout["padding_id"] == 0)
+        return torch.full(words.shape[:2], counted, dtype=torch.int64, device=words.device)
 
     def _drawn(self, given: dict[str, Tensor], step: Pass) -> dict[str, Tensor]:
         """Positions of training."""

@@ -10,9 +10,10 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 import roformer_cpp
+import tolerances as tol
 from cli_support import refused
 from engine_case import assert_close, change_config
-from foreign_encoders import CASES, FAMILIES, SIZES, TRAINED, make_encoder
+from foreign_encoders import CASES, FAMILIES, SIZES, TRAINED, UNTRAINED, make_encoder
 from onnx_case import padded, run
 from rf_engine import Engine, EngineError
 from saved_model_makers import with_word_pieces
@@ -56,44 +57,50 @@ def test_engine(family, head, shape, tmp_path):
 def test_module_and_what_it_saves(family, head, tmp_path):
     oracle = make_encoder(family, head, tmp_path / "given")
     model = roformer_cpp.load_model(tmp_path / "given")
-    row = rows_of()[-1]
-    out = model(torch.tensor(row)[None].long())
-    if head == "ForQuestionAnswering":
-        ours = torch.stack((out["start_logits"], out["end_logits"]), -1)
-    else:
-        ours = out["hidden" if head == "Model" else "logits"]
-    assert_close(ours[0].detach().numpy(), theirs_of(oracle, row))
+    row, ours = rows_of()[-1], []
+    for each in rows_of():
+        out = model(torch.tensor(each)[None].long())
+        if head == "ForQuestionAnswering":
+            out["logits"] = torch.stack((out["start_logits"], out["end_logits"]), -1)
+        ours.append(out["hidden" if head == "Model" else "logits"][0].detach().numpy().ravel())
+    assert_close(np.concatenate(ours), np.concatenate([theirs_of(oracle, each).ravel() for each in rows_of()]))
     model.save(tmp_path / "saved")
     given, saved = (load_file(tmp_path / folder / "model.safetensors") for folder in ("given", "saved"))
     assert given.keys() == saved.keys() and all(np.array_equal(given[name], saved[name]) for name in given)
     again, report = type(oracle).from_pretrained(tmp_path / "saved", output_loading_info=True)
     assert not any(report.values()), report
-    assert np.array_equal(theirs_of(again.eval(), row), theirs_of(oracle, row))
+    assert_close(theirs_of(again.eval(), row), theirs_of(oracle, row))
 
 
 @pytest.mark.parametrize("family", TRAINED)
 def test_gradients(family, tmp_path):
-    """Of every tensor: the sorted numbers, since tensors have other names here."""
-    oracle = make_encoder(family, "ForMaskedLM", tmp_path)
-    model = roformer_cpp.load_model(tmp_path)
+    """Theirs are saved as weights are, which gives them the names and the parts of ours."""
+    oracle = make_encoder(family, "ForMaskedLM", tmp_path).double()
+    oracle.save_pretrained(tmp_path)
+    model = roformer_cpp.load_model(tmp_path, dtype="float64")
     ids = torch.tensor(np.stack(rows_of((9, 9)))).long()
-    weights = torch.randn(2, 9, SIZES["vocab_size"], generator=torch.Generator().manual_seed(1))
+    weights = torch.randn(2, 9, SIZES["vocab_size"], generator=torch.Generator().manual_seed(1)).double()
     for each in (model, oracle):
         (each(ids)["logits"] * weights).sum().backward()
-    ours, theirs = (
-        sorted((value.grad.flatten().sort().values for value in each.parameters()), key=lambda x: (len(x), float(x[0])))
-        for each in (model, oracle)
-    )
-    assert [len(x) for x in ours] == [len(x) for x in theirs]
-    for mine, other in zip(ours, theirs, strict=True):
-        assert_close(mine.numpy(), other.numpy())
+    with torch.no_grad():
+        for parameter in oracle.parameters():
+            parameter.copy_(parameter.grad)
+    oracle.save_pretrained(tmp_path)
+    theirs = dict(roformer_cpp.load_model(tmp_path, dtype="float64").named_parameters())
+    ours = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert ours.keys() == theirs.keys()
+    largest = max(gradient.abs().max() for gradient in ours.values())
+    for name, gradient in ours.items():
+        if name.endswith("key.bias") and gradient.abs().max() <= tol.T4_MAX * largest:
+            assert theirs[name].abs().max() <= tol.T4_MAX * largest  # 0 without roundings, unless keys are rotated
+        else:
+            assert_close(gradient.numpy(), theirs[name].detach().numpy())
 
 
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in TRAINED])
+@pytest.mark.parametrize("family", UNTRAINED)
 def test_what_the_engine_alone_computes(family, tmp_path):
     make_encoder(family, "Model", tmp_path)
-    model_type = family.split()[0]
-    with pytest.raises((RuntimeError, ValueError), match=f"got {model_type}, which has no module for training"):
+    with pytest.raises((RuntimeError, ValueError), match=f"got {family.split()[0]}, which has {UNTRAINED[family]}"):
         roformer_cpp.load_model(tmp_path)
 
 
@@ -332,7 +339,7 @@ ROTATIONS = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("family", TRAINED)
+@pytest.mark.parametrize("family", ("nomic_bert", "jina_embeddings_v3"))
 @pytest.mark.parametrize("rotation", ROTATIONS)
 def test_rotations(family, rotation, tmp_path):
     """As transformers reads the file, in the engine, in a module and in ONNX."""

@@ -23,7 +23,7 @@ class Keys;  // rotary_report/parts.h
 
 // A module of weight_specs(), or a tensor, without the encoder's prefix, and its name in files; {} stands for the
 // numbers of the layer and the expert. A module with several rows may have any of the names in a file; the first is
-// written.
+// written, for layers of multiple choice the last.
 struct ModuleName {
   std::string_view module;
   std::string_view in_file;  // of safetensors; modules of the encoder follow the family's prefix
@@ -54,7 +54,6 @@ struct ModelFamily {
   Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings
   BlockSpec block = {};
   HeadSpec layers_of_heads = {};
-  bool has_module = false;  // for training
   bool token_types = true;  // type_vocab_size counts
   bool rotates = true;      // else positions are as follows
   PositionSpec positions = {};

@@ -69,7 +69,6 @@ ModelFamily jina_embeddings_v3() {
           .heads = Family::kBert,
           .block = {.fused_qkv = BlockSpec::Fused::kParts},
           .layers_of_heads = roberta_heads(),
-          .has_module = true,
           .activation = Activation::kGelu,
           .any_activation = true,
           .eps_key = "layer_norm_eps",
@@ -86,7 +85,6 @@ ModelFamily jina_xlm_roberta_with_rotation() {
     return positions != nullptr && *positions == "rotary";
   };
   family.classes = "XLMRoberta";
-  family.has_module = false;
   family.renamed_keys = {{"rotary_emb_base", "rope_theta"}};
   family.keys = {kPositionType,
                  "auto_map",

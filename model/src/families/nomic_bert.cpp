@@ -82,7 +82,6 @@ ModelFamily nomic_bert() {
                     .mlp_bias = false,
                     .fused_qkv = BlockSpec::Fused::kParts},
           .layers_of_heads = {.bare_pooler = false},
-          .has_module = true,
           .eps_key = "layer_norm_eps",
           .eps = 1e-12,
           .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0})",
@@ -119,7 +118,6 @@ ModelFamily nomic_bert_moe() {
   };
   family.modules = kModules;
   family.block = {.fused_qkv = BlockSpec::Fused::kParts};
-  family.has_module = false;
   family.layout = RotaryLayout::kHalves;
   family.any_activation = true;
   family.keys.insert(family.keys.end(), {"qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "ffn_div",

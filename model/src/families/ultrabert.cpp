@@ -61,7 +61,8 @@ ModelFamily ultrabert() {
   static const std::vector<ModuleName> kModules = joined({{"cls.predictions.transform.dense", "head.linear1", ""},
                                                           {"cls.predictions.transform.second", "head.linear2", ""},
                                                           {"cls.predictions.decoder", "cls", ""},
-                                                          {"cls.predictions.decoder", "head.decoder", ""}},
+                                                          {"cls.predictions.decoder", "head.decoder", ""},
+                                                          {"classifier", "classifier", ""}},
                                                          llama_modules());
   using Before = HeadSpec::Before;
   return {.model_type = "ultrabert",

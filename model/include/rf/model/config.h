@@ -118,6 +118,9 @@ struct BlockSpec {
   bool operator==(const BlockSpec&) const = default;
 };
 BlockSpec block_of(Family family);
+// "block": "modernbert" of an rf_encoder: norms before the parts of a layer, gated units, no biases, and a norm at the
+// end (Warner et al. 2024, arXiv 2412.13663). Windows are in ModelConfig::layers.
+BlockSpec modernbert_block();
 
 // What a layer has of its own.
 struct LayerSpec {

@@ -26,8 +26,10 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
 // load_config(), or the configuration of a decoder.
 ModelConfig load_any_config(const std::string& path);
 
-// Throws Error for a model of another library without a module for training.
+// Throws Error for a model of another library with a part that modules for training do not have, which it names.
 void check_has_module(const ModelConfig& config);
+// The same block with each matrix by itself, as modules for training have them.
+BlockSpec apart(BlockSpec block);
 
 // The name of a tensor of weight_specs() in a GGUF file; "" if such files do not have it.
 std::string gguf_name(const ModelConfig& config, const std::string& name);

@@ -127,9 +127,8 @@ inline constexpr const char* kOutputProjection = "encoder.output_projection";
 std::string file_name(const ModelConfig& config, Head head, const std::string& name);
 std::string name_in_model(const ModelConfig& config, Head head, const std::string& name);
 
-// Whether files of the model join the projections of queries, keys and values, which a model for training has apart.
-bool joins_projections(const ModelConfig& config);
-inline constexpr const char* kJoinedProjections = ".attention.self.query_key_value.";
+// The block of the model's files, which join matrices that a model for training has apart (foreign_models.h).
+BlockSpec block_in_files(const ModelConfig& config);
 
 // The tensor that a tied decoder tensor copies: cls.predictions.decoder.weight ->
 // <prefix>embeddings.word_embeddings.weight, cls.predictions.decoder.bias -> cls.predictions.bias. Empty for other

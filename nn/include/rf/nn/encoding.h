@@ -30,6 +30,7 @@ struct EncodingShape {
   int64_t hidden_size = 64;                      // C, input of the projections
   int64_t input_size = 64;                       // E, width of the input embeddings
   int64_t max_position_embeddings = 512;         // rows of tables by absolute position
+  int64_t first_row = 0;                         // of a table of trained positions: the row of position 0
   bool causal = false;
   double initializer_range = 0.02;
   int64_t vocab_size = 0;  // rows of the word embeddings; 0: not known

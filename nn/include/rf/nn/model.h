@@ -1,5 +1,5 @@
-// An encoder with any position encoding and either attention (R-VAR-03): a post-LN BERT body and the heads of RoFormer
-// and BERT in transformers. One class serves all: encoding, attention, family and head are values of the configuration,
+// An encoder with any position encoding and either attention (R-VAR-03), norms after or before the sums, and the heads
+// of RoFormer, BERT and the encoders of other libraries in transformers. One class serves all: encoding, attention, family and head are values of the configuration,
 // so BERT (learned positions), NEZHA, a T5- or DeBERTa-style encoder, RoFormer and Performer are configurations; with
 // is_decoder attention is causal, as in GPT. Caches of keys and values are Python's and the engine's.
 #pragma once
@@ -29,8 +29,8 @@ class TranslationModel;
 struct Input {
   at::Tensor ids_BT;    // int64, 0 <= id < vocab_size; T > 0, B may be 0
   at::Tensor mask_BT;   // optional; bool, or integers 0 and 1: true or 1 may be attended to
-  at::Tensor types_BT;  // optional, int64, 0 <= type < type_vocab_size; default 0. In a prefix language model the
-                        // tokens before the first of another type are the prefix
+  at::Tensor types_BT;  // optional, int64, 0 <= type < type_vocab_size; default 0; models without types ignore it. In a
+                        // prefix language model the tokens before the first of another type are the prefix
   at::Tensor sequence_ids_BT;  // optional, int32, in place of mask_BT: tokens attend within equal values >= 0; -1 is
                                // padding
   at::Tensor positions_BT;     // optional, int64 [T], [B,T] or, on several axes, [1 or B,T,axes], >= 0; default 0..T-1
