@@ -26,8 +26,9 @@ def prepared(tmp_path_factory):
 @pytest.fixture(scope="module")
 def registered():
     """`roformer_cpp.register()` for a module, after which transformers has its own class of RoFormer's tokenizers."""
-    import roformer_cpp
     from transformers.models.auto.tokenization_auto import REGISTERED_TOKENIZER_CLASSES
+
+    import roformer_cpp
 
     roformer_cpp.register()
     roformer_cpp.register()

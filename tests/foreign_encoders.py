@@ -77,14 +77,11 @@ FAMILIES = {
 }
 # With a module for training; of the others, the part that has none.
 UNTRAINED = {
-    "eurobert": "logits that are means over tokens",
     "embedding_gemma2_text": "a projection of its results",
     "mpnet": "relative positions of its own",
     "deberta-v2": "relative positions of its own",
     "deberta-v2 own projections": "relative positions of its own",
     "deberta": "relative positions of its own",
-    "ernie": "types of tasks",
-    "albert": "one set of weights for all layers",
 }
 TRAINED = [family for family in FAMILIES if family not in UNTRAINED]
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]

@@ -113,7 +113,8 @@ void check_config(const ModelConfig& config, std::string_view where) {
   check_range(where, "num_attention_heads", config.num_attention_heads, 1, kMaxSize);
   check_range(where, "intermediate_size", config.intermediate_size, 1, kMaxSize);
   check_range(where, "max_position_embeddings", config.max_position_embeddings, 1, kMaxSize);
-  check_range(where, "type_vocab_size", config.type_vocab_size, config.is_foreign() || config.block.pre_norm ? 0 : 1, kMaxSize);
+  check_range(where, "type_vocab_size", config.type_vocab_size, config.is_foreign() || config.block.pre_norm ? 0 : 1,
+              kMaxSize);
   check_range(where, "pad_token_id", config.pad_token_id, 0, config.vocab_size - 1);
   check_range(where, "num_labels", config.num_labels, 1, kMaxLabels);
   check_probability(where, "hidden_dropout_prob", config.hidden_dropout_prob);

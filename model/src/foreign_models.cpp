@@ -452,20 +452,17 @@ void check_has_module(const ModelConfig& config) {
                      .qkv_bias = block.qkv_bias,
                      .output_bias = block.output_bias,
                      .mlp_bias = block.mlp_bias,
-                     .up_bias = block.up_bias};
+                     .up_bias = block.up_bias,
+                     .shared = block.shared};
   known.norm_bias = block.norm_bias;
   const auto needs_own = [](const LayerSpec& layer) { return layer.head_dim > 0 || layer.key_heads > 0; };
   const std::pair<bool, const char*> parts[] = {
       {config.family == Family::kDecoder, "a causal model"},
       {block.experts > 0, "a mixture of experts"},
-      {block.shared, "one set of weights for all layers"},
       {config.adapters.has_value(), "adapters for tasks"},
       {config.positions.relative != PositionSpec::Relative::kNone, "relative positions of its own"},
       {config.output_size > 0, "a projection of its results"},
-      {config.classifier_pooling == "late", "logits that are means over tokens"},
-      {config.task_vocab_size > 0, "types of tasks"},
-      {apart(block) != known || config.equal_projection || std::ranges::any_of(config.layers, needs_own),
-       "layers of another form"}};
+      {apart(block) != known || std::ranges::any_of(config.layers, needs_own), "layers of another form"}};
   const auto* const found = std::ranges::find(parts, true, &std::pair<bool, const char*>::first);
   if (found == std::end(parts)) return;
   fail("model", "a model for training must be of another model_type, got {}, which has {}", config.foreign_type,

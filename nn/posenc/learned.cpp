@@ -34,8 +34,8 @@ class Learned : public LengthFreeEncoding {
   void check(int64_t position) const {
     const int64_t positions = table_PE_->size(0) - first_;
     if (position >= 0 && position < positions) return;
-    fail("learned", "positions must be in 0..{}, the rows of the table (max_position_embeddings), got {}", positions - 1,
-         position);
+    fail("learned", "positions must be in 0..{}, the rows of the table (max_position_embeddings), got {}",
+         positions - 1, position);
   }
 
   int64_t first_;

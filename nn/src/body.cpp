@@ -100,12 +100,13 @@ Body::AttentionLayer Body::attention_layer(const Parameters& parameters, const s
 Body::Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix)
     : config_(config), word_embeddings_(parameters.at(prefix + "embeddings.word_embeddings.weight")) {
   if (config.type_vocab_size > 0) type_embeddings_ = parameters.at(prefix + "embeddings.token_type_embeddings.weight");
+  if (config.task_vocab_size > 0) task_embeddings_ = parameters.at(prefix + kTaskTypes);
   if (config.embedding_norm) embeddings_norm_ = parameters.norm(prefix + "embeddings.LayerNorm");
   if (config.projects_embeddings()) {
     embeddings_project_ = parameters.linear(prefix + "embeddings_project");
   }
   if (config.final_norm) final_norm_ = parameters.norm(prefix + "encoder.final_norm");
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+  for (int64_t i = 0; i < (config.block.shared ? 1 : config.num_hidden_layers); ++i) {
     const std::string name = fmt::format("{}encoder.layer.{}.", prefix, i);
     layers_.push_back({.self = attention_layer(parameters, name + "attention"),
                        .cross = {},
@@ -173,7 +174,7 @@ at::Tensor Body::encode(const Input& input, const Dropout& drop) const {
     pass.cross_context = cross_attention_context(input.ids_BT, input.encoder_hidden_BSC.size(1), mask);
   }
   at::Tensor hidden_BTC = embed(input, tokens.positions.query, drop);
-  for (size_t i = 0; i < layers_.size(); ++i) hidden_BTC = layer_forward(static_cast<int64_t>(i), hidden_BTC, pass);
+  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) hidden_BTC = layer_forward(i, hidden_BTC, pass);
   return config_.final_norm ? final_norm_(hidden_BTC) : hidden_BTC;
 }
 
@@ -185,6 +186,7 @@ at::Tensor Body::embed(const Input& input, const TokenPositions& positions, cons
     sum_BTE = sum_BTE + (input.types_BT.defined() ? at::embedding(type_embeddings_, input.types_BT)
                                                   : type_embeddings_->select(0, 0));
   }
+  if (task_embeddings_->defined()) sum_BTE = sum_BTE + task_embeddings_->select(0, 0);
   if (const at::Tensor added = encoding_->input(positions, word_embeddings_->scalar_type()); added.defined())
     sum_BTE = sum_BTE + on_device(added, sum_BTE.device());
   const double p = config_.hidden_dropout_prob;
@@ -197,7 +199,7 @@ at::Tensor Body::embed(const Input& input, const TokenPositions& positions, cons
 }
 
 at::Tensor Body::layer_forward(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
-  const Layer& layer = layers_[static_cast<size_t>(index)];
+  const Layer& layer = this->layer(index);
   const double p = config_.hidden_dropout_prob;
   if (config_.block.pre_norm) {
     const AttentionLayer& self = layer.self;
@@ -224,7 +226,7 @@ at::Tensor Body::feed_forward(const Layer& layer, const at::Tensor& hidden_BTC) 
 
 Terms Body::terms(int64_t index, const Shared& shared, const at::Tensor& token_numbers_BSN,
                   const at::Tensor& query_BTHD, const at::Tensor& key_BSHD) const {
-  const AttentionLayer& layer = layers_[static_cast<size_t>(index)].self;
+  const AttentionLayer& layer = this->layer(index).self;
   Terms terms = encoding_->terms(index, shared,
                                  {.query_weight = layer.query.weight,
                                   .key_weight = layer.key.weight,
@@ -240,7 +242,7 @@ Terms Body::terms(int64_t index, const Shared& shared, const at::Tensor& token_n
 }
 
 at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
-  const AttentionLayer& layer = layers_[static_cast<size_t>(index)].self;
+  const AttentionLayer& layer = this->layer(index).self;
   const at::Tensor numbers_BSN = encoding_->token_numbers(index, hidden_BTC);
   const at::Tensor added = encoding_->layer_input(index, pass.shared);
   const at::Tensor qkv_BTC = project(layer.query, layer.key, layer.value,
@@ -260,7 +262,7 @@ at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, con
 }
 
 at::Tensor Body::cross_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
-  const AttentionLayer& layer = layers_[static_cast<size_t>(index)].cross;
+  const AttentionLayer& layer = this->layer(index).cross;
   const auto split = [&](const at::Tensor& x_BTC) {
     return x_BTC.unflatten(-1, {config_.num_attention_heads, config_.head_dim()});
   };

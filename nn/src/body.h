@@ -88,9 +88,11 @@ class Body {
   std::shared_ptr<Encoding> encoding_;
   std::vector<std::shared_ptr<LinearAttention>> linear_;  // empty: softmax
   Parameter word_embeddings_, type_embeddings_;           // type: undefined without token types
+  Parameter task_embeddings_;                             // undefined without types of tasks; the first is added
   Norm embeddings_norm_, final_norm_;
   Linear embeddings_project_;  // undefined when embedding_size == hidden_size
-  std::vector<Layer> layers_;
+  const Layer& layer(int64_t index) const { return layers_[config_.block.shared ? 0 : static_cast<size_t>(index)]; }
+  std::vector<Layer> layers_;  // one, if all layers share it
 };
 
 }  // namespace rf::nn

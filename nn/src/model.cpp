@@ -101,6 +101,8 @@ struct Model::Impl {
   std::vector<Stage> stages;
 
   void bind_head(const Parameters& parameters, const std::string& prefix);
+  // The mean over the tokens that may be attended to.
+  static at::Tensor mean(const at::Tensor& x_BTC, const Input& input);
   // What heads of sequences read, [B,C].
   at::Tensor read_vector(const at::Tensor& hidden_BTC, const Input& input) const;
   at::Tensor pooled(const at::Tensor& read_BC) const;
@@ -141,13 +143,17 @@ at::Tensor Model::Impl::logits(at::Tensor x, const Dropout& drop) const {
 
 at::Tensor Model::Impl::read_vector(const at::Tensor& hidden_BTC, const Input& input) const {
   const HeadReads reads = head_reads(config, head);
-  if (reads != HeadReads::kMean) return hidden_BTC.select(1, reads == HeadReads::kLastToken ? -1 : 0);
+  if (reads == HeadReads::kMean) return mean(hidden_BTC, input);
+  return hidden_BTC.select(1, reads == HeadReads::kLastToken ? -1 : 0);
+}
+
+at::Tensor Model::Impl::mean(const at::Tensor& x_BTC, const Input& input) {
   const at::Tensor read_BT = input.sequence_ids_BT.defined() ? input.sequence_ids_BT.ge(0)
                              : input.mask_BT.defined()       ? input.mask_BT.ne(0)
                                                              : at::Tensor();
-  if (!read_BT.defined()) return hidden_BTC.mean(1);
-  const at::Tensor read_BT1 = on_device(read_BT, hidden_BTC.device()).unsqueeze(2).to(hidden_BTC.scalar_type());
-  return (hidden_BTC * read_BT1).sum(1) / read_BT1.sum(1).clamp_min(1);
+  if (!read_BT.defined()) return x_BTC.mean(1);
+  const at::Tensor read_BT1 = on_device(read_BT, x_BTC.device()).unsqueeze(2).to(x_BTC.scalar_type());
+  return (x_BTC * read_BT1).sum(1) / read_BT1.sum(1).clamp_min(1);
 }
 
 at::Tensor Model::Impl::pooled(const at::Tensor& read_BC) const {
@@ -259,10 +265,13 @@ Output Model::forward(const Input& given, int64_t num_choices) {
   const at::Tensor read_BC = impl_->read_vector(out.hidden_BTC, input);
   if (impl_->pooler.weight->defined()) out.pooled_BC = impl_->pooled(read_BC);
   if (row.columns == 0) return out;
-  const at::Tensor logits = impl_->logits(impl_->starts_with_pooler   ? out.pooled_BC
-                                          : reads_tokens(impl_->head) ? out.hidden_BTC
-                                                                      : read_BC,
-                                          drop);
+  const bool averages = head_reads(config, impl_->head) == HeadReads::kMeanLogits;
+  const bool by_token = averages || reads_tokens(impl_->head);
+  at::Tensor logits = impl_->logits(impl_->starts_with_pooler ? out.pooled_BC
+                                    : by_token                ? out.hidden_BTC
+                                                              : read_BC,
+                                    drop);
+  if (averages) logits = Impl::mean(logits, input);
   if (row.are_ends) {
     out.start_logits_BT = logits.select(-1, 0);
     out.end_logits_BT = logits.select(-1, 1);

@@ -92,15 +92,17 @@ nlohmann::json layout_of(const ModelConfig& config, Head head) {
   const HeadReads reads = head_reads(config, head);
   const HeadRow& row = row_of(head);
   return {{"prefix", encoder_prefix(config, head)},
-          {"reads", reads == HeadReads::kTokens      ? "tokens"
-                    : reads == HeadReads::kMean      ? "mean"
-                    : reads == HeadReads::kLastToken ? "last"
-                                                     : "first"},
+          {"reads", reads == HeadReads::kTokens       ? "tokens"
+                    : reads == HeadReads::kMean       ? "mean"
+                    : reads == HeadReads::kMeanLogits ? "mean_logits"
+                    : reads == HeadReads::kLastToken  ? "last"
+                                                      : "first"},
           {"kind", row.suffix},
           {"has_logits", row.columns != 0},
           {"pooler", pooler_name(config, head)},
           {"stages", stages},
           {"layers", config.num_hidden_layers},
+          {"shared_layers", config.block.shared},
           {"heads", config.num_attention_heads},
           {"key_heads", config.key_heads()},
           {"hidden_size", config.hidden_size},

@@ -221,14 +221,14 @@ class Layers(nn.Module):
 
     checkpoints: dict | None = None
 
-    def __init__(self, layers: Sequence[Layer], final_norm: nn.Module | None):
+    def __init__(self, layers: Sequence[Layer], passes: int, final_norm: nn.Module | None):
         super().__init__()
-        self.layer = nn.ModuleList(layers)
+        self.layer, self.passes = nn.ModuleList(layers), passes
         if final_norm is not None:
             self.final_norm = final_norm
 
     def forward(self, hidden: Tensor, step: Pass) -> Tensor:
-        for layer in self.layer:
+        for layer in list(self.layer) * self.passes:
             step.seen(hidden)
             if self.checkpoints is None or not (self.training and torch.is_grad_enabled()):
                 hidden, weights = layer(hidden, step)
@@ -255,6 +255,8 @@ class Embeddings(nn.Module):
             table = self.token_type_embeddings
             first = types is None and is_plain(nn.Embedding, table)
             x = x + (table.weight[0] if first else table(torch.zeros_like(input_ids) if types is None else types))
+        if hasattr(self, "task_type_embeddings"):
+            x = x + self.task_type_embeddings.weight[0]
         added = step.input()
         if added is not None:
             x = x + added.to(x.device)

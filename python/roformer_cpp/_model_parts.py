@@ -56,7 +56,7 @@ def parts_of(script: torch.ScriptObject, layout: dict, text: str) -> dict[str, n
     encoding = _encoding(script, layout, text, tensors[f"{prefix}embeddings.word_embeddings.weight"].shape[1])
     own = f"{prefix}embeddings.position_embeddings.weight" in tensors
     below = {}
-    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
+    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings", "task_type_embeddings"):
         table = tensors.get(f"{prefix}embeddings.{name}.weight")
         if table is not None:
             padding = layout["pad_token_id"] if name == "word_embeddings" else None
@@ -68,7 +68,8 @@ def parts_of(script: torch.ScriptObject, layout: dict, text: str) -> dict[str, n
     if f"{prefix}embeddings_project.weight" in tensors:
         body["embeddings_project"] = linear(f"{prefix}embeddings_project")
     last = norm(f"{prefix}encoder.final_norm") if layout["final_norm"] else None
-    body["encoder"] = Layers([layer(index) for index in range(layout["layers"])], last)
+    layers = [layer(index) for index in range(1 if layout["shared_layers"] else layout["layers"])]
+    body["encoder"] = Layers(layers, layout["layers"] // len(layers), last)
     starts_with_pooler = any(stage["linear"] == layout["pooler"] for stage in layout["stages"])
     if f"{prefix}pooler.dense.weight" in tensors:
         body["pooler"] = Pooler(linear(f"{prefix}pooler.dense"), starts_with_pooler or not layout["prefix_lm"])

@@ -191,13 +191,15 @@ class Model(ScriptModule):
         layout, out = self._layout, {"hidden": hidden}
         stages = layout["stages"]
         starts_with_pooler = bool(stages) and stages[0]["linear"] == layout["pooler"]
-        read = hidden if layout["reads"] == "tokens" else _read(hidden, layout["reads"], given)
+        averages = layout["reads"] == "mean_logits"
+        read = hidden if averages or layout["reads"] == "tokens" else _read(hidden, layout["reads"], given)
         if begins and hasattr(self._body, "pooler"):
             out["pooled"] = self._body.pooler(hidden[:, 0] if layout["reads"] == "tokens" else read)
         if not layout["has_logits"]:
             return out
         x = out["pooled"] if starts_with_pooler else read
         logits = self._logits(x, stages[starts_with_pooler:], step)
+        logits = _read(logits, "mean", given) if averages else logits
         if layout["kind"] == "ForQuestionAnswering":
             return out | {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
         if layout["kind"] == "ForMultipleChoice":

@@ -274,7 +274,7 @@ def test_bad_token_reranker(change, message, tmp_path):
 @pytest.mark.parametrize("changes", [{}, {"feed_forward_proj": "gated-gelu"}, {"feed_forward_proj": "gated-silu"}])
 def test_t5(changes, tmp_path):
     """Distances beyond 128, where the last bucket begins."""
-    oracle = make_t5(tmp_path, **changes)
+    oracle = make_t5(tmp_path, spread=0.1, **changes)  # with 0.2, the float32 of transformers errs by twice T4
     for row in make_rows((1, 13, 200)):
         assert_close(Engine(tmp_path).hidden([row]), theirs_of(oracle, row))
 

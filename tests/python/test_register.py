@@ -75,9 +75,12 @@ def test_every_encoding(info, tmp_path):
     if roformer_cpp.load_model(tmp_path).config["model_type"] != "rf_encoder":
         return
     theirs = getattr(transformers, "AutoModel" + head.removeprefix("Model")).from_pretrained(tmp_path)
-    assert torch.equal(theirs.encode(IDS), ours.encode(IDS))
     theirs.save_pretrained(tmp_path / "again")
-    assert torch.equal(roformer_cpp.load_model(tmp_path / "again").encode(IDS), ours.encode(IDS))
+    expected, weights = ours.encode(IDS), dict(ours.named_parameters())
+    for each in (theirs, roformer_cpp.load_model(tmp_path / "again")):
+        # Products of mapped weights may differ in last bits, as these may be aligned otherwise.
+        assert (each.encode(IDS) - expected).abs().max() <= T4_MAX * expected.abs().max()
+        assert all(torch.equal(parameter, weights[name]) for name, parameter in each.named_parameters())
 
 
 def test_another_head_and_new_models(tmp_path):

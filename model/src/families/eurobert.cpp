@@ -21,7 +21,8 @@ void read_euro(const Keys& keys, ModelConfig& config) {
 ModelFamily eurobert() {
   static const std::vector<ModuleName> kModules = joined({{"cls.predictions.decoder", "lm_head", ""},
                                                           {"classifier.dense", "dense", ""},
-                                                          {"classifier.out_proj", "classifier", ""}},
+                                                          {"classifier.out_proj", "classifier", ""},
+                                                          {"classifier", "classifier", ""}},
                                                          llama_modules());
   return {.model_type = "eurobert",
           .classes = "EuroBert",

@@ -1,7 +1,8 @@
 // An encoder with any position encoding and either attention (R-VAR-03), norms after or before the sums, and the heads
-// of RoFormer, BERT and the encoders of other libraries in transformers. One class serves all: encoding, attention, family and head are values of the configuration,
-// so BERT (learned positions), NEZHA, a T5- or DeBERTa-style encoder, RoFormer and Performer are configurations; with
-// is_decoder attention is causal, as in GPT. Caches of keys and values are Python's and the engine's.
+// of RoFormer, BERT and the encoders of other libraries in transformers. One class serves all: encoding, attention,
+// family and head are values of the configuration, so BERT (learned positions), NEZHA, a T5- or DeBERTa-style encoder,
+// RoFormer and Performer are configurations; with is_decoder attention is causal, as in GPT. Caches of keys and values
+// are Python's and the engine's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
