@@ -33,10 +33,6 @@ def _check_encoding(where: str, encoding: Encoding | None, *, is_causal: bool, i
         )
 
 
-def _row_dtype(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
 def _positions(x: Tensor, given: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
     if given is not None:
         return given
@@ -167,7 +163,8 @@ class Attention(nn.Module):
         projected, own = x, self.encoding is not None and states is None
         if own:
             positions = _positions(x, positions, cu_seqlens)
-            added = self.encoding.layer_input(positions, layer=self.layer, dtype=_row_dtype(x))
+            dtype = torch.promote_types(x.dtype, torch.float32)
+            added = self.encoding.layer_input(positions, layer=self.layer, dtype=dtype)
             projected = x if added is None else x + added.to(x.dtype)
         context = projected if states is None else states
         q = self.query(projected).unflatten(-1, (self.heads, self.head_dim))

@@ -76,12 +76,10 @@ class Rotations:
         return cos, sin, 2 * rows[0].shape[1]
 
     def _of_batch(self, rows: str) -> str:
-        return self.once(("batch", rows), lambda: self.graph.op("Expand", rows, self._row_shape()))
-
-    def _row_shape(self) -> str:
         graph, one = self.graph, self.graph.ints(1)
         batch = graph.unsqueeze(self.batch, 0)
-        return self.once(("row shape",), lambda: graph.op("Concat", batch, one, one, axis=0))
+        shape = self.once(("row shape",), lambda: graph.op("Concat", batch, one, one, axis=0))
+        return self.once(("batch", rows), lambda: graph.op("Expand", rows, shape))
 
     def _rows(self, name: str, rows: np.ndarray) -> str:
         graph = self.graph
