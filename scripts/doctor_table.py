@@ -183,22 +183,23 @@ def sizes_of(cls, config) -> dict:
     raise Refused("frequencies of another formula")
 
 
+def key_that_sets(cls, name: str, value: float, keys: tuple[str, ...], layer: str | None = None) -> str | None:
+    """The first of the keys whose value becomes that of rope_parameters' ``name``."""
+    for key in keys:
+        if (other := build(cls, **{key: value})) is not None:
+            parameters = other.rope_parameters if layer is None else other.rope_parameters[layer]
+            if parameters.get(name) == value:
+                return key
+    return None
+
+
 def keys_of(cls, config) -> dict:
     """The names by which older files give the base and the share at the top level."""
-    row = {"base_key": "rope_theta", "part_key": "partial_rotary_factor"}
-    if layer_types(config) != [None]:
-        return row
-    for key in ("rotary_emb_base", "rope_theta"):
-        other = build(cls, **{key: 12345.0})
-        if other is not None and other.rope_parameters.get("rope_theta") == 12345.0:
-            row["base_key"] = key
-            break
-    for key in ("rotary_pct", "partial_rotary_factor"):
-        other = build(cls, **{key: 0.75})
-        if other is not None and other.rope_parameters.get("partial_rotary_factor") == 0.75:
-            row["part_key"] = key
-            break
-    return row
+    base, part = "rope_theta", "partial_rotary_factor"
+    if layer_types(config) == [None]:
+        base = key_that_sets(cls, base, 12345.0, ("rotary_emb_base", base)) or base
+        part = key_that_sets(cls, part, 0.75, ("rotary_pct", part)) or part
+    return {"base_key": base, "part_key": part}
 
 
 def layers_of(cls, config) -> dict:
@@ -220,11 +221,8 @@ def layers_of(cls, config) -> dict:
         ("base_key", "full_attention", ("global_rope_theta", "rope_theta")),
         ("local_base_key", "sliding_attention", ("local_rope_theta", "rope_local_base_freq")),
     ):
-        for key in keys:
-            other = build(cls, **{key: 12345.0})
-            if other is not None and other.rope_parameters[layer].get("rope_theta") == 12345.0:
-                row[name] = key
-                break
+        if key := key_that_sets(cls, "rope_theta", 12345.0, keys, layer):
+            row[name] = key
     return row
 
 

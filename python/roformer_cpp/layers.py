@@ -259,11 +259,9 @@ class GatedAttentionUnit(nn.Module):
             One that reads the weights of a layer's projections cannot be used, because Q and K lack such weights.
         intermediate_size: e, of U and V. Default: 2 C.
         key_size: s, of Q and K.
-        layer: which of the encoding's layers this is.
         bias: of both products.
         offset: whether Q and K have ``b_q`` and ``b_k``; GAU-alpha has neither these nor biases.
-        dropout: of the attention's probabilities, in training; each call draws anew from torch's default generator.
-        is_causal: whether a token attends to the tokens up to its own only.
+        layer, dropout, is_causal: as of :class:`Attention`.
 
     The submodules ``input`` and ``output`` are ``nn.Linear``; the parameters ``scale`` and ``offset``, ``[2, s]``,
     belong to Q and K.

@@ -129,8 +129,7 @@ class MultiVectorEncoder(VectorEncoder):
         Args:
             query: a text, encoded as a query.
             documents: texts, encoded as documents.
-            top_k: how many are returned. Default: all.
-            return_documents: adds the ``text`` of each.
+            top_k, return_documents: as for ``CrossEncoder.rank``.
 
         Returns:
             A dictionary for each document, the best first, with ``corpus_id``, its index, and ``score``.

@@ -110,8 +110,7 @@ def unpatch(model: Model) -> Model:
         `model`.
 
     Raises:
-        TypeError: `model` is not a module.
-        ImportError: transformers 5 is not installed.
+        TypeError, ImportError: as for `patch`.
     """
     for m in _models("unpatch", model):
         if _BEFORE in vars(m):

@@ -40,17 +40,12 @@ class Rotations:
         return self._shared[key]
 
     def rotate(self, rotation: Rotation, side: str, x: str, dim: int) -> str:
-        """x [B, H, T, dim] of queries or keys, by the operator."""
-        cos, sin, width = self._cosines_and_sines(rotation, side)
-        partial = width if width < dim else 0
-        caches = self._of_batch(cos), self._of_batch(sin)
-        interleaved = int(rotation.interleaved)
-        return self.graph.op("RotaryEmbedding", x, *caches, interleaved=interleaved, rotary_embedding_dim=partial)
-
-    def rotate_composed(self, rotation: Rotation, side: str, x: str, dim: int) -> str:
-        """The same by products."""
+        """x [B, H, T, dim] of queries or keys."""
         graph, interleaved = self.graph, rotation.interleaved
         cos, sin, width = self._cosines_and_sines(rotation, side)
+        if graph.opset >= 23 and dim % 2 == 0:
+            caches, partial = (self._of_batch(cos), self._of_batch(sin)), width if width < dim else 0
+            return graph.op("RotaryEmbedding", x, *caches, interleaved=int(interleaved), rotary_embedding_dim=partial)
         if interleaved:
             a, b = graph.slice(x, 3, 0, width, 2), graph.slice(x, 3, 1, width, 2)
         else:
