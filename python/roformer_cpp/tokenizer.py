@@ -44,7 +44,7 @@ class Tokenizer:
         user_dictionaries: further words, in jieba's format.
 
     Raises:
-        FileNotFoundError, RuntimeError, ValueError, TypeError: as for :class:`Engine`, with tokenizers for models.
+        FileNotFoundError, RuntimeError, ValueError, TypeError: as for :class:`Engine`.
     """
 
     def __init__(
