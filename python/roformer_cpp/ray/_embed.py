@@ -99,14 +99,12 @@ def embed(
 
 
 def _written(ray: Any, result: "ray.data.Dataset", final: Path) -> "ray.data.Dataset":
-    from pyarrow.parquet import write_table
-
     from . import _files
 
     with _cluster.working_directory(_WHERE, final) as part, _cluster.own_errors(ray.exceptions.RayTaskError):
         rows = part / "rows"
         rows.mkdir()
-        files = _files.write(result, rows, "{:08}.parquet", write_table)
+        files = _files.write(result, rows, "{:08}.parquet", _files.save_parquet)
         rows.replace(final)
     return ray.data.read_parquet(str(final)) if files else result
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
+import pyarrow.parquet
 import ray.data
 from ray.data.block import Block, BlockAccessor
 
@@ -29,6 +30,10 @@ def write(dataset: "ray.data.Dataset", folder: Path, name: str, save: Callable[[
     for path in folder.glob(".*"):  # of tasks that were killed
         path.unlink()
     return sum(1 for _ in folder.iterdir())
+
+
+def save_parquet(table: pyarrow.Table, path: Path) -> None:
+    pyarrow.parquet.write_table(table, path)
 
 
 def save_texts(table: pyarrow.Table, path: Path) -> None:
