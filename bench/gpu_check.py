@@ -402,16 +402,12 @@ PARTS: dict[str, Callable[[], Units]] = {
 }  # fmt: skip
 
 
-def message_of(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip()}"[:400]
-
-
 def attempt(part: str, unit: str) -> tuple[list[dict], str | None]:
     """The rows of a unit, and the message if it failed."""
     try:
         return PARTS[part]()[unit](), None
     except Exception as error:
-        return [], message_of(error)
+        return [], f"{type(error).__name__}: {str(error).strip()}"[:400]
     finally:
         if not RUN.dry:
             torch.cuda.empty_cache()

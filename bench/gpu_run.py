@@ -2,6 +2,7 @@
 
 import functools
 import os
+import statistics
 import time
 import warnings
 from collections.abc import Callable
@@ -105,11 +106,8 @@ def timed(sides: dict[str, Callable]) -> list[dict]:
         return []
     windows = [Windows(name, call) for name, call in sides.items()]
     harness.take_turns(windows, RUN.sizes.rounds, RUN.sizes.window_s, clock)
-    spread = {side.name: (1e3 * min(side.seconds), 1e3 * max(side.seconds)) for side in windows}
-    return [
-        {"side": side.name, "ms": 1e3 * side.median, "low_ms": spread[side.name][0], "high_ms": spread[side.name][1]}
-        for side in windows
-    ]
+    figures = {"ms": statistics.median, "low_ms": min, "high_ms": max}
+    return [{"side": side.name} | {name: 1e3 * of(side.seconds) for name, of in figures.items()} for side in windows]
 
 
 def peak_mib(call: Callable) -> float:

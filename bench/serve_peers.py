@@ -17,7 +17,6 @@ import json
 import math
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -31,6 +30,8 @@ import harness
 import numpy as np
 import tables
 from harness import PROGRAM
+
+from job_case import free_port
 
 OURS, MODEL = "roformer", "model"
 TABLES = ["serve_peers minilm", "serve_peers modernbert"]
@@ -134,12 +135,6 @@ def serve(side, model, port):
         return fastapi.Response(json.dumps({"object": "list", "data": data}), media_type="application/json")
 
     uvicorn.run(app, host="127.0.0.1", port=port, loop="uvloop", log_level="error", access_log=False)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def command(side, model, port, infinity):

@@ -44,11 +44,6 @@ def our_tokens(server, count):
     return [(answer["ids"], list(zip(answer["begin"], answer["end"], strict=True))) for answer in answers]
 
 
-def peer_of(cls, vocab):
-    tokens = Path(vocab).read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    return cls(vocab={token: i for i, token in enumerate(tokens)})
-
-
 def peer_tokens(peer, lines):
     out = peer(lines, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
     return zip(out["input_ids"], out["offset_mapping"], strict=True)
@@ -77,7 +72,8 @@ def compare(given):
     lines = [line for line in raw.decode("utf-8", "replace").splitlines() if line.strip()]
     peer_lines = first_megabytes(lines, given.peer_megabytes)
     what, cls = KINDS[given.kind]
-    peer = peer_of(cls, given.vocab)
+    tokens = Path(given.vocab).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    peer = cls(vocab={token: i for i, token in enumerate(tokens)})
     ours = our_tokens(our_server(given.kind, given.vocab, peer_lines, given.dict), len(peer_lines))
     for line, got, want in zip(peer_lines, ours, peer_tokens(peer, peer_lines), strict=True):
         if got != want:

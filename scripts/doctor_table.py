@@ -34,7 +34,6 @@ from rotary_classes import (
     reads_scaling,
     rotate,
     rotating_calls,
-    saved,
     scores,
     size_of,
     types_of,
@@ -101,7 +100,7 @@ class Table:
 
 def fits_layer(row: dict, config, layer: str | None) -> bool | None:
     """Whether the row explains the frequencies; of a scaling their number. None: it gives an odd size."""
-    keys, got = saved(config), frequencies(config, layer)
+    keys, got = config.to_dict(), frequencies(config, layer)
     parameters = keys["rope_parameters"] if layer is None else keys["rope_parameters"][layer]
     share = parameters.get("partial_rotary_factor", row["part"]) if row["size"] == "share" else 1
     rotated = int(head_in_layer(row, keys, layer) * share)
@@ -121,7 +120,7 @@ def fits(row: dict, configs: list) -> bool:
 
 def variants(cls, config) -> list:
     """The configuration without scaling, and others with one changed key, those that the class accepts."""
-    keys = saved(config)
+    keys = config.to_dict()
     parameters = plain(config)
     types = types_of(config)
     found = [build(cls, rope_parameters=parameters, **types)]
@@ -150,7 +149,7 @@ def variants(cls, config) -> list:
 
 def sizes_of(cls, config) -> dict:
     """head_key, head_dim, size and part of a row that explain all variants."""
-    keys, all_configs = saved(config), [*variants(cls, config), config]
+    keys, all_configs = config.to_dict(), [*variants(cls, config), config]
     head_keys = [k for k in ("qk_rope_head_dim", "kv_channels", "attention_head_dim", "d_kv") if k in keys]
     width_key = next((k for k in SIZE_KEYS["width"] if type(keys.get(k)) is int), None)
     wider = build(cls, **{width_key: 2 * keys[width_key]}) if width_key else None
@@ -159,15 +158,14 @@ def sizes_of(cls, config) -> dict:
     for head_key in [*head_keys, "head_dim", ""]:
         fixed = 0
         if head_key == "qk_rope_head_dim":  # from which these classes derive head_dim
-            configs = [
-                c for c in all_configs if saved(c).get("head_dim") in (None, saved(c)[head_key], keys.get("head_dim"))
-            ]
+            described = [(c, c.to_dict()) for c in all_configs]
+            configs = [c for c, own in described if own.get("head_dim") in (None, own[head_key], keys.get("head_dim"))]
         else:
             configs = all_configs
-        if head_key == "head_dim" and not any(saved(c).get("head_dim") for c in configs):
+        if head_key == "head_dim" and not any(c.to_dict().get("head_dim") for c in configs):
             continue
         if head_key and keys.get(head_key):
-            stays = wider is None or saved(wider).get(head_key) == keys[head_key]
+            stays = wider is None or wider.to_dict().get(head_key) == keys[head_key]
             fixed = keys[head_key] if stays else 0
             width, heads = size_of(keys, "width"), size_of(keys, "heads")
             if not stays and keys[head_key] != width // heads:
@@ -183,22 +181,23 @@ def sizes_of(cls, config) -> dict:
     raise Refused("frequencies of another formula")
 
 
+def key_that_sets(cls, name: str, value: float, keys: tuple[str, ...], layer: str | None = None) -> str | None:
+    """The first of the keys whose value becomes that of rope_parameters' ``name``."""
+    for key in keys:
+        if (other := build(cls, **{key: value})) is not None:
+            parameters = other.rope_parameters if layer is None else other.rope_parameters[layer]
+            if parameters.get(name) == value:
+                return key
+    return None
+
+
 def keys_of(cls, config) -> dict:
     """The names by which older files give the base and the share at the top level."""
-    row = {"base_key": "rope_theta", "part_key": "partial_rotary_factor"}
-    if layer_types(config) != [None]:
-        return row
-    for key in ("rotary_emb_base", "rope_theta"):
-        other = build(cls, **{key: 12345.0})
-        if other is not None and other.rope_parameters.get("rope_theta") == 12345.0:
-            row["base_key"] = key
-            break
-    for key in ("rotary_pct", "partial_rotary_factor"):
-        other = build(cls, **{key: 0.75})
-        if other is not None and other.rope_parameters.get("partial_rotary_factor") == 0.75:
-            row["part_key"] = key
-            break
-    return row
+    base, part = "rope_theta", "partial_rotary_factor"
+    if layer_types(config) == [None]:
+        base = key_that_sets(cls, base, 12345.0, ("rotary_emb_base", base)) or base
+        part = key_that_sets(cls, part, 0.75, ("rotary_pct", part)) or part
+    return {"base_key": base, "part_key": part}
 
 
 def layers_of(cls, config) -> dict:
@@ -220,11 +219,8 @@ def layers_of(cls, config) -> dict:
         ("base_key", "full_attention", ("global_rope_theta", "rope_theta")),
         ("local_base_key", "sliding_attention", ("local_rope_theta", "rope_local_base_freq")),
     ):
-        for key in keys:
-            other = build(cls, **{key: 12345.0})
-            if other is not None and other.rope_parameters[layer].get("rope_theta") == 12345.0:
-                row[name] = key
-                break
+        if key := key_that_sets(cls, "rope_theta", 12345.0, keys, layer):
+            row[name] = key
     return row
 
 
@@ -233,7 +229,7 @@ def unrotated_of(config, calls: list[Call]) -> str:
     for condition in {c for call in calls for c in call.conditions}:
         if condition == "position_embeddings is not None":
             source = inspect.getsource(modeling_of(type(config)))
-            keys = saved(config)
+            keys = config.to_dict()
             if "layer_rope_theta[i] else None" in source:
                 rules.add("zero_base")
             elif "layer_rope_theta" in keys:
@@ -288,7 +284,7 @@ def pairing_of(config, calls: list[Call]) -> dict:
 
 
 def needed_of(config) -> dict:
-    keys, source = saved(config), inspect.getsource(modeling_of(type(config)))
+    keys, source = config.to_dict(), inspect.getsource(modeling_of(type(config)))
     for key, (value, pattern) in NEEDED.items():
         if key in keys and re.search(pattern, source):
             return {"needed_key": key, "needed_value": value}
@@ -309,7 +305,7 @@ def row_of(cls: type, config) -> dict:
         raise Refused("a model file that is not its own")
     if types_of(config) and (complete := build(cls, rope_parameters=parameters, **types_of(config))) is not None:
         config = complete
-    keys = saved(config)
+    keys = config.to_dict()
     row = {"length": size_of(keys, "length") or 0}
     row |= sizes_of(cls, config) | keys_of(cls, config) | layers_of(cls, config)
     row["original_length"] = keys.get("original_max_position_embeddings") or 0

@@ -93,10 +93,6 @@ def frequencies(config, layer: str | None) -> torch.Tensor:
     return found.double()
 
 
-def saved(config) -> dict:
-    return config.to_dict()
-
-
 def plain(config) -> dict:
     """rope_parameters without scaling, for each layer type."""
 
@@ -271,7 +267,7 @@ def has_plain_projections(cls, row: dict) -> bool:
     """Whether q_proj, k_proj and v_proj have heads times the head size rows, in a model on no device."""
     if row["head_key"] == "qk_rope_head_dim":
         return False
-    default = saved(build(cls))
+    default = build(cls).to_dict()
     sizes = {key: value for key, value in (("num_key_value_heads", 2), ("head_dim", 64)) if key in default}
     for keys in (sizes | {"num_hidden_layers": 1}, {"num_hidden_layers": 1}, {"num_hidden_layers": 4}):
         config = build(cls, **keys)
@@ -282,7 +278,7 @@ def has_plain_projections(cls, row: dict) -> bool:
                 state = AutoModel.from_config(config).state_dict()
         except Exception:
             continue
-        keys = saved(config)
+        keys = config.to_dict()
         heads, head = size_of(keys, "heads"), head_of(row, keys)
         groups = 1 if cls.model_type == "falcon" else keys.get("num_key_value_heads") or heads
         rows = {"q_proj": heads, "k_proj": groups, "v_proj": groups, "query": heads, "key": groups, "value": groups}

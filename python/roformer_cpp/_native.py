@@ -1,10 +1,12 @@
 """Finds and loads the module `roformer_cpp._engine`: in the package, or in the build of a checkout."""
 
 import sys
+import warnings
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from . import _library
 from ._openmp import spec_of
@@ -39,3 +41,9 @@ def load() -> ModuleType:
         raise ImportError(f"[roformer_cpp] {path} must be built for this Python and machine, got: {error}") from error
     sys.modules[_NAME] = module
     return module
+
+
+def give_warnings(opened: Any, *, stacklevel: int) -> None:
+    """Warns of what an object of the module has noted, for the caller's line at this level."""
+    for message in opened.take_warnings():
+        warnings.warn(message, stacklevel=stacklevel + 1)

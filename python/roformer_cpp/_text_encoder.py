@@ -2,7 +2,6 @@
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -51,7 +50,8 @@ class TextEncoder:
         _checks.cpu(_WHERE, device)
         _checks.integer(_WHERE, "batch_size", batch_size, 1)
         listed, is_one = _checks.texts(_WHERE, "sentences", sentences)
-        text = self._prompt_text(prompt, prompt_name)
+        named = self.default_prompt_name if prompt_name is None else prompt_name
+        text = _checks.prompt(_WHERE, self.prompts, prompt, named)
         engine = self._engine_of(task)
         parts = _checks.blocks(len(listed), "sentences", show_progress_bar)
         return [compute(engine, listed[part], text) for part in parts], is_one
@@ -67,24 +67,19 @@ class TextEncoder:
         self.default_prompt_name: str | None = default_prompt_name or (named[0] if named else None)
         _checks.prompt(_WHERE, self.prompts, None, self.default_prompt_name)
 
-    def _prompt_text(self, prompt: str | None, prompt_name: str | None) -> str:
-        named = self.default_prompt_name if prompt_name is None else prompt_name
-        return _checks.prompt(_WHERE, self.prompts, prompt, named)
-
-    def _first_prompt(self, options: dict[str, Any], names: Iterable[str]) -> str | None:
-        if options.get("prompt") is not None:
-            return None
-        return next((name for name in names if name in self.prompts), None)
-
     def encode_query(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
         """As ``encode`` of queries, with the prompt ``query`` where none is given."""
-        named = prompt_name or self._first_prompt(options, ("query",))
-        return self.encode(sentences, prompt_name=named, **{"task": "query"} | options)  # type: ignore[attr-defined]
+        return self._encode_as("query", ("query",), sentences, prompt_name, options)
 
     def encode_document(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
         """As ``encode`` of documents, with the prompt ``document``, ``passage`` or ``corpus`` where none is given."""
-        named = prompt_name or self._first_prompt(options, ("document", "passage", "corpus"))
-        return self.encode(sentences, prompt_name=named, **{"task": "document"} | options)  # type: ignore[attr-defined]
+        return self._encode_as("document", ("document", "passage", "corpus"), sentences, prompt_name, options)
+
+    def _encode_as(self, task: str, prompts: tuple, sentences: Any, prompt_name: str | None, options: dict) -> Any:
+        """``encode`` for a task; where no prompt is given, with the first of these that the model has."""
+        if not prompt_name and options.get("prompt") is None:
+            prompt_name = next((name for name in prompts if name in self.prompts), None)
+        return self.encode(sentences, prompt_name=prompt_name, **{"task": task} | options)  # type: ignore[attr-defined]
 
     @property
     def max_seq_length(self) -> int:
@@ -124,13 +119,8 @@ class VectorEncoder(TextEncoder):
     def _new_engine(self, role: str | None) -> Any:
         options = self._options | self._role_options(role)
         engine = _native.load().Engine(self._model_dir, json.dumps(options))
-        self._warn(engine)
+        _native.give_warnings(engine, stacklevel=2)
         return engine
-
-    @staticmethod
-    def _warn(engine: Any) -> None:
-        for message in engine.take_warnings():
-            warnings.warn(message, stacklevel=3)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model_dir!r}, {self._info['dimensions']} dimensions)"

@@ -5,7 +5,6 @@ from roformer_cpp import CrossEncoder
 
 import json
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -61,8 +60,7 @@ class CrossEncoder:
             options["activation"] = _checks.choice(_WHERE, "activation_fn", _name_of(activation_fn), ACTIVATIONS)
         self._model_dir = _checks.model(_WHERE, model_name_or_path)
         self._engine = _engine.CrossEncoder(self._model_dir, json.dumps(options))
-        for message in self._engine.take_warnings():
-            warnings.warn(message, stacklevel=2)
+        _native.give_warnings(self._engine, stacklevel=2)
         self._info = json.loads(self._engine.info())
         self.prompts: dict[str, str] = self._info["prompts"] | (prompts or {})
         self.default_prompt_name: str | None = default_prompt_name or self._info["default_prompt_name"]
@@ -109,14 +107,11 @@ class CrossEncoder:
             inputs: a list of pairs of texts, or one pair.
             prompt_name: one of ``prompts``, the text before the first text of each pair.
             prompt: that text itself; takes precedence.
-            batch_size: ignored: pairs are not padded, and neither results nor speed depend on it.
-            show_progress_bar: writes to standard error how many pairs are done.
+            batch_size, show_progress_bar, convert_to_numpy, convert_to_tensor, device: as for
+                ``SentenceTransformer.encode``, with pairs in place of sentences.
             activation_fn: as for the class, or a function of the tensor ``[pairs, labels]`` of logits. Default: the
                 model's.
             apply_softmax: of several labels, the softmax of the scores.
-            convert_to_numpy: False: a list of tensors of torch.
-            convert_to_tensor: one tensor of torch.
-            device: ``"cpu"`` or None.
             num_workers: ignored, as in sentence-transformers.
 
         Returns:

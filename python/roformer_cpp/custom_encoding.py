@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from . import _checks
 from ._script_module import kept_script
-from .encoding import SCALAR_TYPES, encodings
+from .encoding import DTYPES, encodings
 from .terms import TermLists, Terms
 
 
@@ -134,7 +134,6 @@ class _Made:
 _classes: dict[str, Callable[..., CustomEncoding]] = {}
 _kept: dict[int, object] = {}  # modules, and what they share in a forward pass, until C++ releases them
 _numbers = itertools.count(1)
-_DTYPES = {code: dtype for dtype, code in SCALAR_TYPES.items()}
 
 
 def register_encoding(
@@ -215,7 +214,8 @@ def _tensors(number: int) -> tuple[list[Tensor], list[str], int]:
 
 @dataclass
 class _ModuleCall:
-    """A module, the tensors in the place of its own, and the mode of a call from C++."""
+    """A module, the tensors in the place of its own, and the mode of a call from C++, which is one of the public
+    methods."""
 
     number: int
     tensors: list[Tensor]
@@ -225,7 +225,7 @@ class _ModuleCall:
     def made(self) -> _Made:
         return _kept[self.number]
 
-    def result(self, method: str, *arguments: object) -> object:
+    def _result(self, method: str, *arguments: object) -> object:
         made = self.made
         if made.module.training != self.training:
             made.module.train(self.training)
@@ -239,9 +239,9 @@ class _ModuleCall:
             )
         return result
 
-    def added(self, method: str, positions: Tensor, *arguments: object) -> Tensor | None:
+    def _added(self, method: str, positions: Tensor, *arguments: object) -> Tensor | None:
         """What ``input`` or ``layer_input`` returns."""
-        added = self.result(method, *arguments)
+        added = self._result(method, *arguments)
         if not isinstance(added, (Tensor, NoneType)):
             raise TypeError(f"[encoding] {method} must return a tensor or None, got {type(added).__name__}")
         adds = added is not None
@@ -256,40 +256,35 @@ class _ModuleCall:
             raise ValueError(f"[encoding] {method} must return {shape}, got {list(added.shape)}")
         return added
 
-    def of_shape(self, shape: list[int], method: str, *arguments: object) -> Tensor:
-        result = self.result(method, *arguments)
+    def _of_shape(self, shape: list[int], method: str, *arguments: object) -> Tensor:
+        result = self._result(method, *arguments)
         if not isinstance(result, Tensor) or list(result.shape) != shape:
             got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise ValueError(f"[encoding] {method} must return a tensor {shape}, got {got}")
         return result
 
+    def input(self, positions: Tensor, dtype: int) -> Tensor | None:
+        return self._added("input", positions, positions, DTYPES[dtype])
 
-def _input(call: _ModuleCall, positions: Tensor, dtype: int) -> Tensor | None:
-    return call.added("input", positions, positions, _DTYPES[dtype])
+    def layer_input(self, shared: int, layer: int) -> Tensor | None:
+        positions, value = _kept[shared]
+        return self._added("layer_input", positions, layer, value)
 
+    def words(self, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
+        return self._of_shape(list(words.shape), "words", words, input_ids, positions)
 
-def _layer_input(call: _ModuleCall, shared: int, layer: int) -> Tensor | None:
-    positions, value = _kept[shared]
-    return call.added("layer_input", positions, layer, value)
+    def token_numbers(self, layer: int, hidden: Tensor) -> Tensor:
+        numbers = self.made.module.numbers_per_token
+        return self._of_shape([*hidden.shape[:2], numbers], "token_numbers", layer, hidden)
 
+    def shared(self, positions: Tensor, key_positions: Tensor, dtype: int) -> int:
+        return _keep((positions, self._result("shared", positions, key_positions, DTYPES[dtype])))
 
-def _words(call: _ModuleCall, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
-    return call.of_shape(list(words.shape), "words", words, input_ids, positions)
-
-
-def _token_numbers(call: _ModuleCall, layer: int, hidden: Tensor) -> Tensor:
-    return call.of_shape([*hidden.shape[:2], call.made.module.numbers_per_token], "token_numbers", layer, hidden)
-
-
-def _shared(call: _ModuleCall, positions: Tensor, key_positions: Tensor, dtype: int) -> int:
-    return _keep((positions, call.result("shared", positions, key_positions, _DTYPES[dtype])))
-
-
-def _terms(call: _ModuleCall, shared: int, layer: int, projections: list[Tensor], vectors: list[Tensor]) -> TermLists:
-    terms = call.result("layer_terms", layer, _kept[shared][1], tuple(projections), *vectors)
-    if not isinstance(terms, Terms):
-        raise TypeError(f"[encoding] layer_terms must return Terms, got {type(terms).__name__}")
-    return terms.arguments()
+    def terms(self, shared: int, layer: int, projections: list[Tensor], vectors: list[Tensor]) -> TermLists:
+        terms = self._result("layer_terms", layer, _kept[shared][1], tuple(projections), *vectors)
+        if not isinstance(terms, Terms):
+            raise TypeError(f"[encoding] layer_terms must return Terms, got {type(terms).__name__}")
+        return terms.arguments()
 
 
 def _facts(number: int) -> tuple[bool, bool, int, int | None, bool, bool, bool, bool]:
@@ -314,27 +309,25 @@ def _release(number: int) -> None:
     _kept.pop(number, None)
 
 
-def _called(function: Callable) -> Callable:
-    return lambda *arguments: function(_ModuleCall(*arguments[:3]), *arguments[3:])
+def _called(method: Callable) -> Callable:
+    return lambda *arguments: method(_ModuleCall(*arguments[:3]), *arguments[3:])
 
 
-_MODULE_CALL = "int module, Tensor[] tensors, bool training"  # the fields of _ModuleCall
+_FIELDS = "int module, Tensor[] tensors, bool training"  # of _ModuleCall
 _TERM_LISTS = "(Tensor[], str[], int[], str, float?)"
+_TERMS = f"terms({_FIELDS}, int shared, int layer, Tensor[] projections, Tensor[] vectors) -> {_TERM_LISTS}"
 _library = torch.library.Library("roformer_python", "DEF")
 for _schema, _function in (
     ("knows(str name) -> bool", lambda name: name in _classes),
     ("make(str name, str options, int[] shape, float initializer_range) -> int", _make),
     ("tensors(int module) -> (Tensor[], str[], int)", _tensors),
     ("facts(int module) -> (bool, bool, int, int?, bool, bool, bool, bool)", _facts),
-    (f"words({_MODULE_CALL}, Tensor words, Tensor input_ids, Tensor positions) -> Tensor", _called(_words)),
-    (f"layer_input({_MODULE_CALL}, int shared, int layer) -> Tensor?", _called(_layer_input)),
-    (f"token_numbers({_MODULE_CALL}, int layer, Tensor hidden_states) -> Tensor", _called(_token_numbers)),
-    (f"input({_MODULE_CALL}, Tensor positions, int dtype) -> Tensor?", _called(_input)),
-    (f"shared({_MODULE_CALL}, Tensor positions, Tensor key_positions, int dtype) -> int", _called(_shared)),
-    (
-        f"terms({_MODULE_CALL}, int shared, int layer, Tensor[] projections, Tensor[] vectors) -> {_TERM_LISTS}",
-        _called(_terms),
-    ),
+    (f"words({_FIELDS}, Tensor words, Tensor input_ids, Tensor positions) -> Tensor", _called(_ModuleCall.words)),
+    (f"layer_input({_FIELDS}, int shared, int layer) -> Tensor?", _called(_ModuleCall.layer_input)),
+    (f"token_numbers({_FIELDS}, int layer, Tensor hidden_states) -> Tensor", _called(_ModuleCall.token_numbers)),
+    (f"input({_FIELDS}, Tensor positions, int dtype) -> Tensor?", _called(_ModuleCall.input)),
+    (f"shared({_FIELDS}, Tensor positions, Tensor key_positions, int dtype) -> int", _called(_ModuleCall.shared)),
+    (_TERMS, _called(_ModuleCall.terms)),
     ("release(int number) -> ()", _release),
 ):
     _library.define(_schema)

@@ -20,6 +20,7 @@ _SHAPE = ("num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size",
 _EVALUATION = "eval "  # what a definition begins with in evaluation mode
 _AXES = (0, 2, 3)  # of positions; 0: a number for each token
 SCALAR_TYPES = {torch.float32: 6, torch.float64: 7, torch.float16: 5, torch.bfloat16: 15}  # c10::ScalarType
+DTYPES = {code: dtype for dtype, code in SCALAR_TYPES.items()}
 
 
 class Encoding(ScriptModule):
@@ -186,12 +187,6 @@ def _made(text: str) -> torch.ScriptObject:
     return script
 
 
-def _zeros_of(script: torch.ScriptObject) -> list[Tensor]:
-    """Values for the parameters and buffers."""
-    values = [*script.named_parameters().values(), *script.named_buffers().values()]
-    return [torch.zeros(x.shape, dtype=x.dtype, device="cpu") for x in values]
-
-
 def _is_combination(given: list) -> bool:
     """Whether a definition is a list of the definitions of parts, which are texts in brackets."""
     return all(isinstance(part, str) and part.startswith("[") for part in given)
@@ -208,7 +203,8 @@ def _added_size(text: str, method: str) -> int:
     )
     script, layer = kept_script("encoding", text), [0] * (method == "layer_input")
     with _disable_current_modes():
-        tensors = _zeros_of(script)
+        values = (*script.named_parameters().values(), *script.named_buffers().values())
+        tensors = [torch.zeros(x.shape, dtype=x.dtype, device="cpu") for x in values]
         refusal = None
         for axes in _AXES:
             try:
@@ -231,8 +227,7 @@ def _added_by(
         return operator_call("encoding", script.input, tensors, positions, code, None)
     shared = operator_call("encoding", script.shared, tensors, positions, None, None, code, None, None)
     added = operator_call("encoding", script.layer_input, tensors, *layer, shared)
-    dtype = next(dtype for dtype, number in SCALAR_TYPES.items() if number == code)
-    return None if added is None else added.to(dtype)
+    return None if added is None else added.to(DTYPES[code])
 
 
 def _compute_input(call: Call) -> list[Tensor]:
@@ -244,8 +239,7 @@ def _compute_input(call: Call) -> list[Tensor]:
 def _shape_of_input(call: Call) -> list[Tensor]:
     positions, (code, size, *_) = call.one("positions"), call.numbers
     rows, tokens = (1, positions.shape[0]) if positions.dim() == 1 else positions.shape[:2]
-    dtype = next(dtype for dtype, number in SCALAR_TYPES.items() if number == code)
-    return [positions.new_empty(rows, tokens, size, dtype=dtype)]
+    return [positions.new_empty(rows, tokens, size, dtype=DTYPES[code])]
 
 
 def _compute_words(call: Call) -> list[Tensor]:

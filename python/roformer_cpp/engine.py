@@ -3,7 +3,6 @@
 import json
 import os
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -154,8 +153,7 @@ class Engine:
         """The last hidden states of texts, of all tokens with the special ones.
 
         Args:
-            texts: a list of strings, or one string.
-            prompt: text before each text, in place of the engine's.
+            texts, prompt: as for :meth:`embed`.
 
         Returns:
             float32 ``[tokens, hidden_size]`` for each text; for one string the array alone. Equal texts share an array.
@@ -320,8 +318,7 @@ class Engine:
         return partial(type(self), self._engine.model_dir(), **self._options), ()
 
     def _warn(self) -> None:
-        for message in self._engine.take_warnings():
-            warnings.warn(message, stacklevel=3)
+        _native.give_warnings(self._engine, stacklevel=3)
 
 
 class Generations(list):

@@ -127,19 +127,10 @@ def _observed(layers: list[LayerAttention]) -> Iterator[None]:
 
 
 def _layer(q: Tensor, k: Tensor, terms: Terms, where: tuple, prefix: Tensor | None) -> LayerAttention:
-    positions, key_positions, mask, left, right, cu_seqlens, cu_seqlens_k = where[:7]
-    found = weights(
-        q,
-        k,
-        replace(terms),  # without an origin, which would want float64
-        positions=positions,
-        key_positions=key_positions,
-        mask=mask,
-        window=(left, right),
-        cu_seqlens=cu_seqlens,
-        cu_seqlens_k=cu_seqlens_k,
-        prefix=prefix,
-    )[0]
+    positions, key_positions, mask, *window, cu_seqlens, cu_seqlens_k = where
+    options = dict(positions=positions, key_positions=key_positions, mask=mask, window=tuple(window), prefix=prefix)
+    options |= dict(cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k)
+    found = weights(q, k, replace(terms), **options)[0]  # without an origin, which would want float64
     scale = q.shape[-1] ** -0.5 if terms.scale is None else terms.scale
     k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
     content = torch.einsum("thd,shd->hts", q[0], k[0]) * scale

@@ -33,10 +33,6 @@ def _check_encoding(where: str, encoding: Encoding | None, *, is_causal: bool, i
         )
 
 
-def _row_dtype(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
 def _positions(x: Tensor, given: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
     if given is not None:
         return given
@@ -167,7 +163,8 @@ class Attention(nn.Module):
         projected, own = x, self.encoding is not None and states is None
         if own:
             positions = _positions(x, positions, cu_seqlens)
-            added = self.encoding.layer_input(positions, layer=self.layer, dtype=_row_dtype(x))
+            dtype = torch.promote_types(x.dtype, torch.float32)
+            added = self.encoding.layer_input(positions, layer=self.layer, dtype=dtype)
             projected = x if added is None else x + added.to(x.dtype)
         context = projected if states is None else states
         q = self.query(projected).unflatten(-1, (self.heads, self.head_dim))
@@ -262,11 +259,9 @@ class GatedAttentionUnit(nn.Module):
             One that reads the weights of a layer's projections cannot be used, because Q and K lack such weights.
         intermediate_size: e, of U and V. Default: 2 C.
         key_size: s, of Q and K.
-        layer: which of the encoding's layers this is.
         bias: of both products.
         offset: whether Q and K have ``b_q`` and ``b_k``; GAU-alpha has neither these nor biases.
-        dropout: of the attention's probabilities, in training; each call draws anew from torch's default generator.
-        is_causal: whether a token attends to the tokens up to its own only.
+        layer, dropout, is_causal: as of :class:`Attention`.
 
     The submodules ``input`` and ``output`` are ``nn.Linear``; the parameters ``scale`` and ``offset``, ``[2, s]``,
     belong to Q and K.

@@ -107,11 +107,8 @@ class MultiVectorEncoder(VectorEncoder):
         documents are lists of arrays, or one array ``[tokens, dimension]``.
         """
         queries, documents = _matrices(embeddings1), _matrices(embeddings2)
-        scores = np.zeros((len(queries), len(documents)), np.float32)
-        for i, query in enumerate(queries):
-            for j, document in enumerate(documents):
-                scores[i, j] = self._score(query, document)
-        return scores
+        scores = [self._score(query, document) for query in queries for document in documents]
+        return np.array(scores, np.float32).reshape(len(queries), len(documents))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
         """MaxSim of each query with the document in its place, float32 ``[n]``."""
@@ -132,8 +129,7 @@ class MultiVectorEncoder(VectorEncoder):
         Args:
             query: a text, encoded as a query.
             documents: texts, encoded as documents.
-            top_k: how many are returned. Default: all.
-            return_documents: adds the ``text`` of each.
+            top_k, return_documents: as for ``CrossEncoder.rank``.
 
         Returns:
             A dictionary for each document, the best first, with ``corpus_id``, its index, and ``score``.

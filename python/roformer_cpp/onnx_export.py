@@ -83,18 +83,13 @@ def _target(path: str | os.PathLike, model_dir: str) -> Path:
         raise ValueError(f"[{WHERE}] the file must not be a directory, got {target}")
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(f"[{WHERE}] the folder of the file must exist, got {target.parent}")
-    for written in (given, target, _weights_file(target)):
+    for written in (given, target, target.with_name(f"{target.name}.data")):  # the last of external_data
         if written.exists() and not written.is_file():
             raise ValueError(f"[{WHERE}] only a regular file is replaced, got the device or pipe {written}")
         for read in Path(model_dir).rglob("*"):
             if read.suffix in _MODEL_SUFFIXES and written.exists() and read.exists() and written.samefile(read):
                 raise ValueError(f"[{WHERE}] the file must not replace one of the model, got {written}")
     return target
-
-
-def _weights_file(target: Path) -> Path:
-    """The second file, of external_data."""
-    return target.with_name(f"{target.name}.data")
 
 
 def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> tuple[Any, dict[str, str]]:

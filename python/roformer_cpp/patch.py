@@ -81,7 +81,8 @@ def patch(model: Model) -> Model:
         raise ValueError(f"[patch] model must be a model of transformers, or contain one, got {type(model).__name__}")
     replacements = _replacements(model)
     own = {*replacements, *replacements.values()}
-    supported = [m for m in models if _takes_interface(m) or any(type(part) in own for part in m.modules())]
+    modeling_of = _imported("masks").modeling_of
+    supported = [m for m in models if modeling_of(type(m)) or any(type(part) in own for part in m.modules())]
     if not supported:
         raise ValueError(
             "[patch] model must take transformers' attention interface, or be a RoFormer, T5, MT5, Switch "
@@ -109,8 +110,7 @@ def unpatch(model: Model) -> Model:
         `model`.
 
     Raises:
-        TypeError: `model` is not a module.
-        ImportError: transformers 5 is not installed.
+        TypeError, ImportError: as for `patch`.
     """
     for m in _models("unpatch", model):
         if _BEFORE in vars(m):
@@ -132,10 +132,6 @@ def _models(where: str, model: nn.Module) -> "Iterator[PreTrainedModel]":
         raise TypeError(f"[{where}] model must be a torch.nn.Module, got {type(model).__name__}")
     base = _imported("interface").PreTrainedModel
     return (module for module in model.modules() if isinstance(module, base))
-
-
-def _takes_interface(model: "PreTrainedModel") -> bool:
-    return _imported("masks").modeling_of(type(model)) is not None
 
 
 def _replacements(model: nn.Module) -> dict[type, type]:

@@ -123,13 +123,10 @@ class ShardDataset(Dataset):
 
     def document(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """A whole document without special tokens: int64 ids ``[N]``, and bool ``[N]``, True where a word begins."""
-        shard, place = self._place(_index("a document", index, self.documents))
+        number = _index("a document", index, self.documents)
+        of_shard = int(np.searchsorted(self._first_document, number, side="right")) - 1
+        shard, place = self._shards[of_shard], number - int(self._first_document[of_shard])
         return torch.from_numpy(shard.tokens(place).astype(np.int64)), torch.from_numpy(shard.starts_word(place))
-
-    def _place(self, document: int) -> tuple["_Shard", int]:
-        """The shard of a document, and its index there."""
-        number = int(np.searchsorted(self._first_document, document, side="right")) - 1
-        return self._shards[number], document - int(self._first_document[number])
 
     def collate(self, rows: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """A batch: rows padded on the right to the longest one, int64 ``[B, T]``. For ``DataLoader(collate_fn=..)``."""

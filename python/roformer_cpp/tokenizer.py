@@ -44,9 +44,7 @@ class Tokenizer:
         user_dictionaries: further words, in jieba's format.
 
     Raises:
-        FileNotFoundError: the directory or a file that it must have does not exist.
-        RuntimeError: a file is damaged, or describes a tokenizer that is not supported.
-        ValueError, TypeError: an argument breaks a rule. Every message reads ``[where] rule, got value``.
+        FileNotFoundError, RuntimeError, ValueError, TypeError: as for :class:`Engine`.
     """
 
     def __init__(

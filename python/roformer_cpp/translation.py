@@ -2,7 +2,6 @@
 train-translation`` trains them."""
 
 import json
-import warnings
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -98,8 +97,7 @@ class TranslationModel:
         given = [[_token_id(token) for token in source] for source in sources]
         if self._translator is None:
             self._translator = _native.load().Translator(self._model_dir, self._precision)
-            for message in self._translator.take_warnings():
-                warnings.warn(message, stacklevel=2)
+            _native.give_warnings(self._translator, stacklevel=2)
         where = "translate"
         options = {
             "beams": _checks.integer(where, "beams", beams),

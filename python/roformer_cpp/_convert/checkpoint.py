@@ -70,11 +70,9 @@ def write_safetensors(path: Path, tensors: dict[str, Stored]) -> None:
 
     def array(stored: Stored) -> np.ndarray:
         values = np.asarray(stored.array, order="C")
-        return values.view(_bfloat16()) if stored.dtype == "BF16" else values
+        if stored.dtype != "BF16":
+            return values
+        rule = f"[{WHERE}] weights of bfloat16 need the package ml_dtypes (pip install ml_dtypes)"
+        return values.view(_checks.needed("ml_dtypes", rule).bfloat16)
 
     save_file({name: array(stored) for name, stored in tensors.items()}, path, {"format": "pt"})
-
-
-def _bfloat16() -> np.dtype:
-    rule = f"[{WHERE}] weights of bfloat16 need the package ml_dtypes (pip install ml_dtypes)"
-    return np.dtype(_checks.needed("ml_dtypes", rule).bfloat16)

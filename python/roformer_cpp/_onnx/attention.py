@@ -53,10 +53,9 @@ class Attention(Rotations):
         has_key, mask, full_mask = self._masks[self.position.window_of(number)]
         extra = self._added(terms, q, k)
         if rotation is not None:
-            rotate = self.rotate if graph.opset >= 23 else self.rotate_composed
             dim = self.head_dim_of(number)
-            q, k = rotate(rotation, "query", q, dim), rotate(rotation, "key", k, dim)
-            v = rotate(rotation, "key", v, dim) if rotation.values else v
+            q, k = self.rotate(rotation, "query", q, dim), self.rotate(rotation, "key", k, dim)
+            v = self.rotate(rotation, "key", v, dim) if rotation.values else v
         if bias := terms.get("content_bias"):
             q = graph.op("Add", q, self._of_heads(bias))
         if graph.opset >= 23 and "value_table" not in terms and "gate" not in terms:

@@ -23,15 +23,15 @@ class LinearAttention(Rotations):
 
     def layer(self, number: int, q: str, k: str, v: str) -> str:
         """q, k, v and the result: [B, H, T, D]"""
-        graph, site = self.graph, self.options["rope_site"]
-        if self.position.rotation is not None and site == "before_map":
-            q, k = self._rotate("query", q, self.head_dim), self._rotate("key", k, self.head_dim)
+        graph, rotation, site = self.graph, self.position.rotation, self.options["rope_site"]
+        if rotation is not None and site == "before_map":
+            q, k = (self.rotate(rotation, side, x, self.head_dim) for side, x in (("query", q), ("key", k)))
         projection, width = self._projection(number)
         f = self._of_queries(q, projection, width)
         g = graph.op("Where", self.allowed, self._of_keys(k, projection, width), graph.number(0.0))
         over, under = (f, g), (f, g)
-        if self.position.rotation is not None and site == "after_map":
-            over = self._rotate("query", f, width), self._rotate("key", g, width)
+        if rotation is not None and site == "after_map":
+            over = self.rotate(rotation, "query", f, width), self.rotate(rotation, "key", g, width)
             under = over if self.options["rotate_denominator"] else under
         sums = graph.op("MatMul", graph.op("Transpose", over[1], perm=[0, 1, 3, 2]), v)
         numerator = graph.op("MatMul", over[0], sums)
@@ -42,11 +42,6 @@ class LinearAttention(Rotations):
         is_zero = graph.op("Equal", denominator, graph.number(0.0))
         divisor = graph.op("Where", is_zero, graph.number(1.0), denominator)
         return graph.op("Where", is_zero, graph.number(0.0), graph.op("Div", numerator, divisor))
-
-    def _rotate(self, side: str, x: str, width: int) -> str:
-        by_operator = self.graph.opset >= 23 and width % 2 == 0
-        rotate = self.rotate if by_operator else self.rotate_composed
-        return rotate(self.position.rotation, side, x, width)
 
     def _projection(self, number: int) -> tuple[str | None, int]:
         """The random vectors of a layer, [D, F], and F."""

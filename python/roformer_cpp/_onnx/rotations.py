@@ -40,17 +40,12 @@ class Rotations:
         return self._shared[key]
 
     def rotate(self, rotation: Rotation, side: str, x: str, dim: int) -> str:
-        """x [B, H, T, dim] of queries or keys, by the operator."""
-        cos, sin, width = self._cosines_and_sines(rotation, side)
-        partial = width if width < dim else 0
-        caches = self._of_batch(cos), self._of_batch(sin)
-        interleaved = int(rotation.interleaved)
-        return self.graph.op("RotaryEmbedding", x, *caches, interleaved=interleaved, rotary_embedding_dim=partial)
-
-    def rotate_composed(self, rotation: Rotation, side: str, x: str, dim: int) -> str:
-        """The same by products."""
+        """x [B, H, T, dim] of queries or keys."""
         graph, interleaved = self.graph, rotation.interleaved
         cos, sin, width = self._cosines_and_sines(rotation, side)
+        if graph.opset >= 23 and dim % 2 == 0:
+            caches, partial = (self._of_batch(cos), self._of_batch(sin)), width if width < dim else 0
+            return graph.op("RotaryEmbedding", x, *caches, interleaved=int(interleaved), rotary_embedding_dim=partial)
         if interleaved:
             a, b = graph.slice(x, 3, 0, width, 2), graph.slice(x, 3, 1, width, 2)
         else:
@@ -76,12 +71,10 @@ class Rotations:
         return cos, sin, 2 * rows[0].shape[1]
 
     def _of_batch(self, rows: str) -> str:
-        return self.once(("batch", rows), lambda: self.graph.op("Expand", rows, self._row_shape()))
-
-    def _row_shape(self) -> str:
         graph, one = self.graph, self.graph.ints(1)
         batch = graph.unsqueeze(self.batch, 0)
-        return self.once(("row shape",), lambda: graph.op("Concat", batch, one, one, axis=0))
+        shape = self.once(("row shape",), lambda: graph.op("Concat", batch, one, one, axis=0))
+        return self.once(("batch", rows), lambda: graph.op("Expand", rows, shape))
 
     def _rows(self, name: str, rows: np.ndarray) -> str:
         graph = self.graph

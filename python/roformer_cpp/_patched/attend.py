@@ -18,8 +18,8 @@ def missing(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> str | None:
     """What `attend` does not compute of a call, ``[B, T, H, D]``; None: it computes the call."""
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         return "queries, keys and values of other than four dimensions"
-    if q.device.type != "cpu" and (lack := _device_lacks(q.device)):
-        return lack
+    if q.device.type != "cpu" and (lack := library.missing(q.device)):
+        return f"tensors on {q.device.type}, because the kernel needs {lack}"
     if not k.device == v.device == q.device:
         return f"queries on {q.device} and keys on {k.device}"
     if not torch.is_autocast_enabled(q.device.type) and not q.dtype == k.dtype == v.dtype:
@@ -29,12 +29,6 @@ def missing(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> str | None:
     if dropout >= 1:
         return "dropout of all weights"
     return None
-
-
-@cache
-def _device_lacks(device: torch.device) -> str | None:
-    lack = library.missing(device)
-    return lack and f"tensors on {device.type}, because the kernel needs {lack}"
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, form: MaskForm, **options) -> Tensor:

@@ -1,7 +1,5 @@
 """DeBERTa's disentangled attention: its vectors by distance as key_table (c2p) and query_table (p2c)."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
 from transformers.models.deberta import modeling_deberta as first
@@ -57,9 +55,11 @@ class _Disentangled:
         """The rows of `rel_embeddings` that the distances have, projected, each as ``[H, R, D]``."""
         span, farthest = self._span(), len(rows_R) // 2
         index_R = (rows_R + span).clamp(0, 2 * span - 1)
-        for name, project in self._tables():
-            table_HRD = self._heads(project(rel_embeddings[: 2 * span]))[index_R].transpose(0, 1)
-            setattr(terms, name, DistanceTable(table_HRD, -farthest, farthest))
+        for kind, name in (("c2p", "key_table"), ("p2c", "query_table")):
+            if kind in self.pos_att_type:
+                rows = self._projection(kind)(rel_embeddings[: 2 * span])
+                table_HRD = self._heads(rows)[index_R].transpose(0, 1)
+                setattr(terms, name, DistanceTable(table_HRD, -farthest, farthest))
 
 
 class DebertaSelfAttention(_Disentangled, first.DisentangledSelfAttention):
@@ -79,10 +79,8 @@ class DebertaSelfAttention(_Disentangled, first.DisentangledSelfAttention):
     def _span(self) -> int:
         return self.max_relative_positions
 
-    def _tables(self) -> Iterator[tuple[str, nn.Module]]:
-        for kind, name, project in (("c2p", "key_table", "pos_proj"), ("p2c", "query_table", "pos_q_proj")):
-            if kind in self.pos_att_type:
-                yield name, getattr(self, project)
+    def _projection(self, kind: str) -> nn.Module:
+        return self.pos_proj if kind == "c2p" else self.pos_q_proj
 
 
 class DebertaV2SelfAttention(_Disentangled, second.DisentangledSelfAttention):
@@ -100,13 +98,10 @@ class DebertaV2SelfAttention(_Disentangled, second.DisentangledSelfAttention):
     def _span(self) -> int:
         return self.pos_ebd_size
 
-    def _tables(self) -> Iterator[tuple[str, nn.Module]]:
-        for kind, name, own, shared in (
-            ("c2p", "key_table", "pos_key_proj", self.key_proj),
-            ("p2c", "query_table", "pos_query_proj", self.query_proj),
-        ):
-            if kind in self.pos_att_type:
-                yield name, shared if self.share_att_key else getattr(self, own)
+    def _projection(self, kind: str) -> nn.Module:
+        if self.share_att_key:
+            return self.key_proj if kind == "c2p" else self.query_proj
+        return self.pos_key_proj if kind == "c2p" else self.pos_query_proj
 
 
 def _rows_by_distance(relative_pos: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:

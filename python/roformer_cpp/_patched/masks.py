@@ -173,10 +173,7 @@ def _window_of(function: Callable) -> tuple[int, int] | None:
         return given["sliding_window"], given["sliding_window"]
     if kind == "and_masks":
         windows = [_window_of(part) for part in given["mask_functions"]]
-        return None if None in windows else _narrowest(windows)
+        if None not in windows:
+            left, right = (min((x for x in side if x >= 0), default=-1) for side in zip(*windows, strict=True))
+            return left, right
     return None
-
-
-def _narrowest(windows: list[tuple[int, int]]) -> tuple[int, int]:
-    left, right = (min((x for x in side if x >= 0), default=-1) for side in zip(*windows, strict=True))
-    return left, right

@@ -1,7 +1,7 @@
 """The arguments of attention's operators as the kernels read them.
 
-Rotations and the vectors ``u`` and ``w`` are applied to queries and keys before the kernels, and their gradients follow
-after: `Call.problem` makes the first, `Call.gradients` the second.
+Rotations and the vectors ``u`` and ``w`` are applied to queries and keys before the kernels (`Call.problem`), and their
+gradients follow after (`Call.rotation_gradients`, and attention_backward.py).
 """
 
 import functools
@@ -220,10 +220,7 @@ class Call:
             position_k=rows_of(self.k) if self.query_table is not None else None,
             pair_q=rows_of(self.pair("query")) if has_pair else None,
             pair_k=rows_of(self.pair("key")) if has_pair else None,
-            key_table=self.table("key_table"),
-            query_table=self.table("query_table"),
-            value_table=self.table("value_table"),
-            bias=self.table("bias"),
+            **{name: self.table(name) for name in TABLES if name != "gate"},
             gate=None if wide_gate else self.table("gate"),
             wide_gate=self.table("gate") if wide_gate else None,
             reset_row=self.reset_row,

@@ -262,15 +262,10 @@ def column_of(values, j):
 
 
 @triton.jit
-def element_of(values, j):
-    """Element j of [N]."""
-    return tl.sum(tl.where(tl.arange(0, values.shape[0]) == j, values, 0), 0)
-
-
-@triton.jit
 def rows_of_column(places, j, table, SIGN: tl.constexpr):
     """[M]: rows of the distances between all rows of a tile and column j. SIGN: 1 if its rows are queries, else -1."""
-    return clamped(SIGN * (places[0] - element_of(places[1], j)) - table.lo, tl.cast(table.last, tl.int64))
+    column = tl.sum(tl.where(tl.arange(0, places[1].shape[0]) == j, places[1], 0), 0)
+    return clamped(SIGN * (places[0] - column) - table.lo, tl.cast(table.last, tl.int64))
 
 
 @triton.jit

@@ -49,10 +49,6 @@ def _split(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def drop_into(x: Tensor, y: Tensor, threshold: int, scale: float, seed: int, stream: int) -> None:
     """As in ``dropout_kernels``."""
-    y.copy_(_dropped(x if x.dtype == torch.float64 else x.float(), threshold, scale, seed, stream))
-
-
-def _dropped(x: Tensor, threshold: int, scale: float, seed: int, stream: int) -> Tensor:
     block = torch.arange((x.numel() + 7) // 8, device=x.device)
     key = [seed & _UINT32, seed >> 32 & _UINT32]
     low, high = stream & _UINT32, stream >> 32 & _UINT32
@@ -68,4 +64,5 @@ def _dropped(x: Tensor, threshold: int, scale: float, seed: int, stream: int) ->
         key = [key[0] + 0x9E3779B9 & _UINT32, key[1] + 0xBB67AE85 & _UINT32]
     numbers = torch.stack([half for word in words for half in (word & 0xFFFF, word >> 16)], -1).flatten()
     keep = (numbers[: x.numel()] >= threshold).reshape(x.shape)
-    return torch.where(keep, x * scale, 0.0)
+    scaled = (x if x.dtype == torch.float64 else x.float()) * scale
+    y.copy_(torch.where(keep, scaled, 0.0))

@@ -30,28 +30,23 @@ MODULES = {
 
 
 @functools.cache
-def _library() -> torch.library.Library:
-    return torch.library.Library("roformer", "IMPL")
+def _library(kind: str) -> torch.library.Library:
+    return torch.library.Library("roformer", kind)
 
 
 def register() -> None:
     """Registers every operator of ``MODULES``, and the answers that C++ asks for (rf/ops/kernels.h); call it once,
     after the operators' library was loaded."""
-    _questions().define("gpu_missing(Device device) -> str?")
-    _questions().impl("gpu_missing", lambda device: missing(device), "CompositeImplicitAutograd")
+    _library("FRAGMENT").define("gpu_missing(Device device) -> str?")
+    _library("FRAGMENT").impl("gpu_missing", lambda device: missing(device), "CompositeImplicitAutograd")
     compute_by_kernels("CUDA", MODULES)
-    _library().impl("linear", _deferred("rows", "linear_autocast"), "AutocastCUDA")
+    _library("IMPL").impl("linear", _deferred("rows", "linear_autocast"), "AutocastCUDA")
 
 
 def compute_by_kernels(key: str, operators: Iterable[str], **options: bool) -> None:
     """Registers the functions of operators for a dispatch key; options: those of ``torch.library.Library.impl``."""
     for operator in operators:
-        _library().impl(operator, _deferred(MODULES[operator], operator), key, **options)
-
-
-@functools.cache
-def _questions() -> torch.library.Library:
-    return torch.library.Library("roformer", "FRAGMENT")
+        _library("IMPL").impl(operator, _deferred(MODULES[operator], operator), key, **options)
 
 
 def _deferred(module: str, name: str) -> Callable:

@@ -137,15 +137,14 @@ class _Norm(NamedTuple):
 def norm(*args: Tensor | None, **options: object) -> Tensor:
     """``roformer::norm``."""
     call = _Norm(*args, **options)
-    kind, eps = call.kind, call.eps
     y = checked_results("norm", *args, **options)
     total = call.total()
     weight, shift = _cast(call.gamma, total.dtype), _cast(call.beta, total.dtype)
     if total.numel() > 0:
-        if kind == "layer":
-            y.copy_(functional.layer_norm(total, total.shape[-1:], weight, shift, eps))
+        if call.kind == "layer":
+            y.copy_(functional.layer_norm(total, total.shape[-1:], weight, shift, call.eps))
         else:
-            result = total * _reciprocal(total, eps)
+            result = total * _reciprocal(total, call.eps)
             result = result if weight is None else result * weight
             y.copy_(result if shift is None else result + shift)
     return y
@@ -154,21 +153,20 @@ def norm(*args: Tensor | None, **options: object) -> Tensor:
 def norm_backward(grad: Tensor, wanted: Sequence[bool], *args: Tensor | None, **options: object) -> list[Tensor]:
     """``roformer::norm_backward``: as on the CPU, the sum and its mean and variance are computed again."""
     call = _Norm(*args, **options)
-    kind, eps = call.kind, call.eps
     results = checked_results("norm_backward", grad, wanted, *args, **options)
     if call.x.numel() == 0:
         return [result.zero_() for result in results]
     total = call.total()
     dy, weight = grad.to(total.dtype), _cast(call.gamma, total.dtype)
-    if kind == "layer":
-        _, mean, reciprocal = torch.native_layer_norm(total, total.shape[-1:], None, None, eps)
+    if call.kind == "layer":
+        _, mean, reciprocal = torch.native_layer_norm(total, total.shape[-1:], None, None, call.eps)
         normalized = (total - mean) * reciprocal
     else:
-        reciprocal = _reciprocal(total, eps)
+        reciprocal = _reciprocal(total, call.eps)
         normalized = total * reciprocal
     g = dy if weight is None else dy * weight
     dtotal = g - normalized * (g * normalized).mean(-1, keepdim=True)
-    if kind == "layer":
+    if call.kind == "layer":
         dtotal -= g.mean(-1, keepdim=True)
     dtotal *= reciprocal
     dx = call.dropped(dtotal)

@@ -44,8 +44,7 @@ def prepare(
         What the command prints: numbers of ``documents``, ``train_tokens``, ``valid_tokens`` and others.
 
     Raises:
-        ValueError: an argument breaks a rule; the column is missing or holds no text; the cluster has too few CPUs; the
-            output is not empty.
+        ValueError: as for :func:`embed`.
         TypeError, FileNotFoundError, RuntimeError: as for :func:`roformer_cpp.prepare`.
         ImportError: Ray, or the program, is not there.
     """
