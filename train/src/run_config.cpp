@@ -8,6 +8,7 @@
 #include <ranges>
 
 #include "rf/io/error.h"
+#include "rf/model/foreign_models.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/io/strict_object.h"
@@ -269,6 +270,7 @@ RunConfig parse_run_config(const nlohmann::json& json) {
       fail(kRunFile, "model must be absent with init_from, whose config.json is used, got {}", model->dump());
     }
     run.model = parse_config(*model);
+    check_has_module(run.model);
   }
   const nlohmann::json* stages = object.find("stages");
   parse_shared_keys(object, run);

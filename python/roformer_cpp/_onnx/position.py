@@ -56,7 +56,7 @@ class Position:
     layers: list[dict[str, int]] = field(default_factory=list)  # the window and the rotation of each layer
 
     def rotation_of(self, layer: int) -> Rotation | None:
-        if not self.layers:
+        if not self.layers or not self.rotations:
             return self.rotation
         return self.rotations[self.layers[layer]["rotation"]]
 

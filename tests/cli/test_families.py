@@ -1,0 +1,97 @@
+"""Encoders of other libraries in `pretrain` and `finetune`: what they save opens in transformers and in
+sentence-transformers, with the numbers of our engine."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import roformer_cpp
+import task_files
+from cli_support import make_data, pretrain, refused, results, run_file
+from engine_case import assert_close
+from foreign_encoders import FAMILIES, SIZES, TRAINED
+from rf_engine import Engine
+
+WORDS = 150
+KEYS = {key: value for key, value in SIZES.items() if key != "num_labels"} | {"vocab_size": WORDS}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    make_data(folder)
+    return folder
+
+
+def model_keys(family):
+    keys = KEYS | FAMILIES[family][2] | {"pad_token_id": 0}
+    if family == "distilbert":
+        keys["hidden_dim"] = keys.pop("intermediate_size")
+    if family == "ultrabert":
+        keys["rope_parameters"] = {
+            f"{each}_attention": {"rope_type": "default", "rope_theta": 1e4} for each in ("full", "sliding")
+        }
+    return {"model_type": family} | keys
+
+
+@pytest.mark.parametrize("family", TRAINED)
+def test_from_a_run_file_to_a_fine_tuned_model(family, corpus, tmp_path):
+    """Trained from random values by a run file, then as a classifier of pairs, which transformers measures alike."""
+    run = run_file(tmp_path / "run.json", model=model_keys(family))
+    line = results(*pretrain(corpus, run, tmp_path / "body"))[-1]
+    assert line["steps"] == 6
+    oracle, report = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "body", output_loading_info=True)
+    assert not any(report.values()) and type(oracle).__name__ == FAMILIES[family][0] + "ForMaskedLM"
+    files = task_files.write_splits(tmp_path, task_files.KINDS["classification"])
+    results(*task_files.options(tmp_path / "body", files, tmp_path / "tuned", "classification", "--epochs", 1))
+    classifier = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "tuned").eval()
+    tokenizer = roformer_cpp.Tokenizer(tmp_path / "tuned")
+    texts = [json.loads(line)["text"] for line in files["test"].read_text().splitlines()[:5]]
+    ids = [tokenizer(text)["input_ids"] for text in texts]
+    with torch.no_grad():
+        theirs = np.stack([classifier(torch.tensor([each])).logits[0].numpy() for each in ids])
+    assert_close(np.concatenate([Engine(tmp_path / "tuned").logits([np.int32(each)]) for each in ids]), theirs)
+
+
+def test_a_modernbert_in_sentence_transformers(corpus, tmp_path):
+    """Trained here, with windows, and opened there without code of ours."""
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers (pip)")
+    run = run_file(tmp_path / "run.json", model=model_keys("modernbert"))
+    results(*pretrain(corpus, run, tmp_path / "body"))
+    texts = ["ab ab ba", "b", "a long text " * 9]
+    theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "body")).encode(texts)
+    ours = roformer_cpp.Engine(tmp_path / "body", task="embed", pooling="mean", normalize=False).embed(texts)
+    assert_close(ours, theirs)
+
+
+def test_an_interrupted_run_keeps_its_bits(corpus, tmp_path):
+    run = run_file(tmp_path / "run.json", model=model_keys("modernbert"))
+    results(*pretrain(corpus, run, tmp_path / "whole"))
+    results(*pretrain(corpus, run, tmp_path / "cut"))
+    (tmp_path / "cut" / "model.safetensors").unlink()
+    shutil.rmtree(tmp_path / "cut" / "checkpoint-6")
+    results(*pretrain(corpus, run, tmp_path / "cut", "--resume"))
+    files = (tmp_path / folder / "model.safetensors" for folder in ("whole", "cut"))
+    assert len({file.read_bytes() for file in files}) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"block": "llama"}, 'block must be "modernbert" or absent, got "llama"'),
+        ({"local_attention": 8}, 'local_attention must be absent without "block": "modernbert", got 8'),
+        ({"block": "modernbert", "local_attention": 1}, r"local_attention must be null or in \[2, 2\^30\], got 1"),
+        ({"block": "modernbert", "family": "roformer_v2"}, "block must be absent in the family roformer_v2"),
+        ({"block": "modernbert", "model_type": "bert"}, "block must be left to a model_type of rf_encoder"),
+        ({"block": "modernbert", "attention": "linear"}, "local_attention must be null with linear attention"),
+        ({"model_type": "mpnet"}, "got mpnet, which has relative positions of its own"),
+    ],
+)
+def test_refused(keys, message, corpus, tmp_path):
+    run = run_file(tmp_path / "run.json", model=KEYS | keys)
+    assert re.search(message, refused(*pretrain(corpus, run, tmp_path / "out")))
