@@ -14,18 +14,13 @@ import transformers
 from safetensors.torch import load_file
 
 import roformer_cpp
-from graft_models import DECODERS, ENCODERS, IDS, make
+from graft_models import DECODERS, ENCODERS, IDS, assert_t4, make
 from tolerances import T1_ATOL, T1_RTOL
 
 
 @torch.no_grad()
 def logits(model, ids=IDS, **options):
     return model(ids, **options).logits
-
-
-def assert_t4(ours, theirs):
-    error = (ours - theirs).abs()
-    assert error.max() <= 2e-5 * theirs.abs().max() and error.mean() <= 2e-6 * theirs.abs().max()
 
 
 @pytest.mark.parametrize("family", [*DECODERS, *ENCODERS])
