@@ -42,7 +42,10 @@ class Model(ScriptModule):
         self._definition = script.config_json(), script.head()
         self._position_table = script.position_table()
         self._layout = json.loads(script.layout())
-        super().__init__(script, parts_of(script, self._layout, json.loads(self._definition[0]), self._described()))
+        config = json.loads(self._definition[0])
+        of_family = "bert" if config["model_type"] == "bert" else "roformer"
+        self.base_model_prefix = self._layout["prefix"][:-1] or of_family  # heads of next sentences are BERT's
+        super().__init__(script, parts_of(script, self._layout, config, self._described()))
         self.eval()
 
     def _described(self) -> str:
@@ -224,9 +227,11 @@ class Model(ScriptModule):
         return torch.ops.roformer.linear_layer(x, weight, bias)
 
     @property
-    def _body(self) -> nn.Module:
-        prefix = self._layout["prefix"]
-        return getattr(self, prefix[:-1]) if prefix else self
+    def base_model(self) -> nn.Module:
+        """What every head has below it, the attribute ``base_model_prefix``; the model itself without a head."""
+        return getattr(self, self.base_model_prefix, self)
+
+    _body = base_model
 
     @property
     def _encoding(self) -> Encoding:

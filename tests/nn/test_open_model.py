@@ -326,6 +326,20 @@ def test_lora_on_every_linear_layer(name, tmp_path):
     assert torch.equal(roformer_cpp.load_model(tmp_path)(IDS)["logits"], merged(IDS)["logits"])
 
 
+@pytest.mark.parametrize("head", ["RfEncoderModel", "BertModel", "RoFormerForMaskedLM", "BertForTokenClassification"])
+def test_the_body_is_the_one_that_transformers_names(head):
+    """It is trained apart from the head, with adapters in it that peft finds there."""
+    model, theirs = built(head), getattr(transformers, head.replace("RfEncoder", "RoFormer"))
+    assert model.base_model_prefix == theirs.base_model_prefix
+    body, prefix = model.base_model, "" if head.endswith("Model") else f"{model.base_model_prefix}."
+    assert (body is model) == (prefix == "")
+    before = model(IDS)["hidden"]
+    peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["query"], init_lora_weights=False), body)
+    assert not torch.allclose(model(IDS)["hidden"], before)
+    trained = {name for name, x in model.named_parameters() if x.requires_grad and "lora_" in name}
+    assert trained == {f"{prefix}{name}" for name, _ in body.named_parameters() if "lora_" in name} != set()
+
+
 TASKS = {
     "RfEncoderModel": "FEATURE_EXTRACTION",
     "RfEncoderForSequenceClassification": "SEQ_CLS",
