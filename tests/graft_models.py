@@ -3,6 +3,8 @@
 import torch
 import transformers
 
+from tolerances import T4_MAX, T4_MEAN
+
 SIZES = {
     "vocab_size": 100, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
     "max_position_embeddings": 48, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
@@ -33,3 +35,8 @@ def make(family, **changes):
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape))
     return model
+
+
+def assert_t4(ours, theirs, where=""):
+    error, scale = (ours - theirs).abs(), theirs.abs().max()
+    assert error.max() <= T4_MAX * scale and error.mean() <= T4_MEAN * scale, where

@@ -91,7 +91,9 @@ nlohmann::json layout_of(const ModelConfig& config, Head head) {
   for (size_t i = 0; i < config.layers.size(); ++i) windows[i] = config.layers[i].window;
   const HeadReads reads = head_reads(config, head);
   const HeadRow& row = row_of(head);
+  const std::string body = body_prefix(config);
   return {{"prefix", encoder_prefix(config, head)},
+          {"body", body.substr(0, body.size() - 1)},
           {"reads", reads == HeadReads::kTokens       ? "tokens"
                     : reads == HeadReads::kMean       ? "mean"
                     : reads == HeadReads::kMeanLogits ? "mean_logits"

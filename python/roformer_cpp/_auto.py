@@ -54,7 +54,6 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
         self._fresh = None if on_meta else _tensors_of(script)
         Model.__init__(self, script)
         self.to(torch.get_default_dtype())
-        self.base_model_prefix = "bert" if getattr(config, "family", "") == "bert" else "roformer"
         self.train()
         self.post_init()
 

@@ -54,6 +54,16 @@ def kept_script(kind: str, text: str, training: bool = False) -> torch.ScriptObj
     return script
 
 
+def value_of(module: nn.Module, name: str) -> Tensor | None:
+    """A parameter or buffer; where accelerate has offloaded it, its value on the device that computes."""
+    x = getattr(module, name)
+    if x is None or not x.is_meta or not hasattr(module, "_hf_hook"):
+        return x
+    hooks = getattr(module._hf_hook, "hooks", [module._hf_hook])
+    offloads = (hook for hook in hooks if getattr(hook, "offload", False))
+    return next((hook.weights_map[name].to(hook.execution_device) for hook in offloads), x)
+
+
 class ScriptModule(nn.Module):
     """Has the parameters and buffers of a C++ module under their names, and gives them to each of its calls.
 
@@ -105,7 +115,7 @@ class ScriptModule(nn.Module):
         return module, leaf
 
     def _tensors(self) -> list[Tensor]:
-        return [getattr(module, leaf) for module, leaf in self._places]
+        return [value_of(module, leaf) for module, leaf in self._places]
 
     def _rebuilt(self) -> torch.ScriptObject:
         """The C++ module again, without values, for a copy."""

@@ -186,7 +186,7 @@ def _attend(terms: Terms, call: Call) -> Tensor:
     if positions is None and key_positions is None:
         positions, key_positions = default_positions(q.shape[1], k.shape[1], cu_seqlens, cu_seqlens_k, q.device)
     count = 1 if cu_seqlens is None else len(cu_seqlens) - 1
-    is_causal = right == 0 and prefix is None
+    is_causal = prefix is None and (right == 0 or _is_causal_mask(mask, terms, q.shape[1], k.shape[1]))
     check_terms("attention", terms, q, count, has_mask=mask is not None, is_causal=is_causal)
     where = *_positions(q, k, positions, key_positions), mask, left, right, cu_seqlens, cu_seqlens_k
     for observe in () if torch.compiler.is_compiling() else tuple(_observers):
@@ -244,6 +244,13 @@ def _mask(mask: Tensor | None) -> Tensor | None:
             f"got {mask.dtype} {list(mask.shape)}" + ("" if mask.dtype == torch.bool else f". Hint: {_MASK_HINT}")
         )
     return mask[:, None, None, :] if mask.dim() == 2 else mask
+
+
+def _is_causal_mask(mask: Tensor | None, terms: Terms, queries: int, keys: int) -> bool:
+    """Whether a mask hides all later keys; asked only for terms that need it, because every element is read."""
+    if mask is None or terms._origin is None or terms._origin.made_for != "causal" or torch.compiler.is_compiling():
+        return False
+    return not mask.expand(-1, -1, queries, keys).triu(keys - queries + 1).any()
 
 
 def _positions(q: Tensor, k: Tensor, positions: Tensor | None, key_positions: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from ._model_loss import loss_of
 from ._model_parts import parts_of
 from ._model_pass import Dropout, KeyValueCache, Pass
 from ._operator_call import check_devices, check_tensors, operator_call
-from ._script_module import ScriptModule, keep_table, kept_table, script_maker
+from ._script_module import ScriptModule, keep_table, kept_table, script_maker, value_of
 from .encoding import SCALAR_TYPES, Encoding
 
 _Script = torch.classes.roformer.Model
@@ -42,6 +42,7 @@ class Model(ScriptModule):
         self._definition = script.config_json(), script.head()
         self._position_table = script.position_table()
         self._layout = json.loads(script.layout())
+        self.base_model_prefix = self._layout["body"]
         super().__init__(script, parts_of(script, self._layout, self._described()))
         self.eval()
 
@@ -220,16 +221,18 @@ class Model(ScriptModule):
             linear = self.get_submodule(stage["linear"])
             return activated(linear, x, stage["activation"]) if stage["activation"] else linear(x)
         path, _, leaf = stage["tied_bias"].rpartition(".")
-        bias = getattr(self.get_submodule(path), leaf) if leaf else None
-        weight = self._body.embeddings.word_embeddings.weight
+        bias = value_of(self.get_submodule(path), leaf) if leaf else None
+        weight = value_of(self._body.embeddings.word_embeddings, "weight")
         if torch.compiler.is_compiling():
             return nn.functional.linear(x, weight, bias)
         return torch.ops.roformer.linear_layer(x, weight, bias)
 
     @property
-    def _body(self) -> nn.Module:
-        prefix = self._layout["prefix"]
-        return getattr(self, prefix[:-1]) if prefix else self
+    def base_model(self) -> nn.Module:
+        """What every head has below it, the attribute ``base_model_prefix``; the model itself without a head."""
+        return getattr(self, self.base_model_prefix, self)
+
+    _body = base_model
 
     @property
     def _encoding(self) -> Encoding:
@@ -251,10 +254,15 @@ class Model(ScriptModule):
             raise TypeError(f"[input] num_choices must be an integer, got {type(num_choices).__name__}")
         if not isinstance(cache, (KeyValueCache, type(None))):
             raise TypeError(f"[input] cache must be a KeyValueCache, got {type(cache).__name__}")
-        if self._body.embeddings.word_embeddings.weight.is_meta:
+        if value_of(self._body.embeddings.word_embeddings, "weight").is_meta:
             raise ValueError(
                 "[model] parameters must have values, got a tensor on the device meta. Hint: "
                 "load_state_dict(.., assign=True)"
+            )
+        if self._encoding.reads_projections and any(x.is_meta for x in self._body.encoder.parameters()):
+            raise ValueError(
+                f"[model] layers must stay on their device with {self._encoding.name}, which reads their projections, "
+                "got offloaded ones. Hint: name them in the device_map of dispatch_model"
             )
         layout, kept = self._layout, 0 if cache is None else cache.count
         operator_call("input", self._script.check, given, SCALAR_TYPES[dtype], num_choices, kept)

@@ -154,7 +154,7 @@ def _adapter(encoder: Any, rank: int) -> Any:
     return peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets)
 
 
-def _trained(model: Any, records: dict[str, list], options: argparse.Namespace) -> list[dict[str, Any]]:
+def _trained(model: Any, records: dict[str, list], options: argparse.Namespace, run: Any) -> list[dict[str, Any]]:
     """Trains the model; the losses of its steps."""
     import datasets
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -172,15 +172,21 @@ def _trained(model: Any, records: dict[str, list], options: argparse.Namespace) 
         logging_steps=10,
         logging_first_step=True,
         logging_nan_inf_filter=False,
-        save_strategy="no",
+        save_strategy="steps" if options.save_every else "no",
+        save_steps=options.save_every or 1,
+        save_total_limit=options.keep,
         report_to=[],
         prompts=model.prompts[model.default_prompt_name] if model.default_prompt_name else None,
     )
     loss = _loss(model, options)
-    trainer = SentenceTransformerTrainer(model, arguments, datasets.Dataset.from_dict(records), loss=loss)
-    mean = trainer.train().training_loss
+    rows = datasets.Dataset.from_dict(records)
+    trainer = SentenceTransformerTrainer(model, arguments, rows, loss=loss, callbacks=[run])
+    with run:
+        mean = trainer.train(resume_from_checkpoint=run.checkpoint).training_loss
     if not math.isfinite(mean):
         raise RuntimeError(f"[{_WHERE}] the loss must be finite, got {mean}")
+    if run.received:
+        sys.exit(128 + run.received)
     return [{"type": "train"} | line for line in trainer.state.log_history if "loss" in line]
 
 
@@ -205,16 +211,17 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"[{_WHERE}] --epochs must be above 0, got 0")
     if options.loss == "CosineSimilarityLoss" and (far := max(map(abs, records["score"]))) > 1:
         raise ValueError(f"[{_WHERE}] scores must be between -1 and 1, as cosines are, got {far} in {options.train}")
-    if options.output.exists() and any(options.output.iterdir()):
-        raise FileExistsError(f"[{_WHERE}] the output must be a new or an empty directory, got {options.output}")
     register()
+    from ._embedding_run import Run
+
+    run = Run(_WHERE, options)
     transformers.set_seed(options.seed)
     model = _opened(options)
     before = _measured(model, valid) if valid else None
     if options.lora_rank:
         model.requires_grad_(False)  # of Dense modules too, which the adapter does not contain
         model.add_adapter(_adapter(model.transformers_model, options.lora_rank))
-    lines = _trained(model, records, options)
+    lines = _trained(model, records, options, run)
     if options.lora_rank:
         model.transformers_model.save_pretrained(options.output / "adapter")
         model = _opened(options)
@@ -264,6 +271,9 @@ def main(arguments: list[str] | None = None) -> int:
     add("--learning-rate", type=number, default=2e-5, help="default: %(default)s")
     add("--warmup", type=number, default=0.1, help="a part of all steps, or steps (default: %(default)s)")
     add("--seed", type=_at_least(int, 0), default=0, help="default: %(default)s")
+    add("--save-every", type=count, metavar="N", help="write a checkpoint every N steps into the output directory")
+    add("--keep", type=count, default=2, metavar="N", help="how many checkpoints remain (default: %(default)s)")
+    add("--resume", action="store_true", help="continue from the newest checkpoint, or start if there is none")
     options = parser.parse_args(arguments)
 
     def work() -> None:

@@ -4,9 +4,12 @@ they are the values that train. Groups against float64 are tests/oracles/test_lo
 import json
 import sys
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from cli_support import ROOT, RUN, needs_program, pretrain, refused, results, run, run_file
+from tolerances import SIGMAS
 from training_case import same_model
 
 GROUP = dict(parameters="position_encoding.*", learning_rate=10.0, weight_decay=0.0)
@@ -98,6 +101,42 @@ def test_what_is_refused(prepared, tmp_path):
         message = refused(*pretrain(prepared, config, tmp_path / "run", value))
         assert message.startswith("[run file] ") and rule in message
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def initial_weights(prepared, folder, encoding, seed, **ranges):
+    """Weights of a run whose learning rate is 0."""
+    groups = [dict(parameters=name, learning_rate=0, initializer_range=value) for name, value in ranges.items()]
+    groups += [dict(parameters="*", learning_rate=0)]
+    model = {**RUN["model"], "position_encoding": encoding, "num_hidden_layers": 2}
+    config = run_file(folder / "run.json", model=model, groups=groups, seed=seed)
+    out = folder / f"run-{len([*folder.iterdir()])}"
+    results(*pretrain(prepared, config, out))
+    return load_file(out / "model.safetensors")
+
+
+def test_initial_values_of_a_group(prepared, tmp_path):
+    """They depend on the seed and the name alone: other encodings and groups leave all other weights as they are."""
+    words, tables = "roformer.embeddings.word_embeddings.weight", "position_encoding.relative_attention_bias"
+    ranges = {"*word_embeddings.weight": 0.5, "position_encoding.*": 3.0}
+    plain, drawn, other, again = (
+        initial_weights(prepared, tmp_path, *given, **changes)
+        for *given, changes in (("t5", 1, {}), ("t5", 1, ranges), ("t5", 2, ranges), ("shaw", 1, ranges))
+    )
+    assert sorted(drawn) == sorted(plain) and tables in drawn
+    for name, x in drawn.items():
+        assert np.array_equal(x, plain[name]) == (name not in (words, tables)), name
+        scaled = ".query." in name or ".key." in name  # of t5
+        assert scaled or name not in again or np.array_equal(x, again[name]), name
+    for name, spread in ((words, 0.5), (tables, 3.0)):
+        x = drawn[name][np.any(drawn[name] != 0, -1)].astype(np.float64)
+        assert len(drawn[name]) - len(x) == (name == words)  # the row of padding remains 0
+        assert not np.array_equal(drawn[name], other[name])
+        # Of n numbers: their mean and the mean of their squares, within five standard deviations.
+        assert abs(x.mean()) < SIGMAS * spread / x.size**0.5
+        assert abs((x**2).mean() / spread**2 - 1) < SIGMAS * (2 / x.size) ** 0.5
+    groups = json.dumps([dict(parameters="*.bias", initializer_range=0.1)])
+    message = refused(*pretrain(prepared, run_file(tmp_path / "x.json"), tmp_path / "x", f"groups={groups}"))
+    assert "groups[0].initializer_range needs a matrix or an embedding in the group, got none" in message
 
 
 def test_a_comparison_gives_each_encoding_the_groups_that_it_has(prepared, tmp_path):

@@ -17,6 +17,7 @@ from encoding_case import TINY_MODEL
 from encoding_files import INFOS
 from nn.test_model import config_of, ids_of, perturbed
 from roformer_cpp.encoding import Encoding
+from roformer_cpp.model import HEADS
 
 SIZES = TINY_MODEL | {"hidden_size": 24, "num_labels": 4}
 
@@ -282,6 +283,46 @@ def test_another_forward_of_a_module_is_called(name):
     assert (found - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
 
 
+OFFLOADED = [({}, head) for head in HEADS] + [
+    ({"position_encoding": name}, "RfEncoderForCausalLM" if name in ("cope", "fox") else "RfEncoderForMaskedLM")
+    for name in ("t5", "transformer-xl", "cope", "fox", "learned", "complex")
+]
+OFFLOADED += [({"attention": {"type": "linear", "feature_map": "favor"}}, "RfEncoderForMaskedLM")]
+
+
+@pytest.mark.parametrize(("changes", "head"), OFFLOADED)
+def test_offloaded_weights(changes, head, tmp_path):
+    """Also those that no module reads in its own call: of encodings, and of heads that are tied to the embeddings."""
+    head, call = head.replace("RoFormer", "RfEncoder"), {"num_choices": 2} if head.endswith("Choice") else {}
+    model = built(head, is_decoder=head.endswith("CausalLM"), **changes)
+    with torch.no_grad():
+        expected = model(IDS, **call)
+        for offload in (accelerate.cpu_offload, accelerate.disk_offload):
+            where = [tmp_path / "weights"] if offload is accelerate.disk_offload else []
+            offload(model, *where, execution_device="cpu")
+            assert all(x.is_meta for x in model.parameters())
+            found = model(IDS, **call)
+            assert all(torch.equal(found[name], x) for name, x in expected.items())
+            model.save(tmp_path / offload.__name__)
+            assert torch.equal(roformer_cpp.load_model(tmp_path / offload.__name__).encode(IDS), expected["hidden"])
+            accelerate.hooks.remove_hook_from_submodules(model)
+        assert torch.equal(model.encode(IDS), expected["hidden"])
+
+
+def test_layers_whose_projections_are_read_stay_on_their_device(registered, tmp_path):
+    config = transformers.AutoConfig.for_model("rf_encoder", **SIZES, position_encoding="deberta-literal")
+    model = transformers.AutoModelForMaskedLM.from_config(config).eval()
+    expected = model(IDS).logits
+    accelerate.cpu_offload(model, execution_device="cpu")
+    with pytest.raises(ValueError, match="layers must stay on their device with deberta-literal, which reads their"):
+        model(IDS)
+    accelerate.hooks.remove_hook_from_submodules(model)
+    parts = {"roformer.embeddings": "disk", "roformer.encoder": "cpu", "position_encoding": "cpu", "cls": "cpu"}
+    accelerate.dispatch_model(model, parts, "cpu", offload_dir=tmp_path)
+    assert model.roformer.embeddings.word_embeddings.weight.is_meta
+    assert (model(IDS).logits - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+
+
 def test_norms_of_another_kind():
     class Plain(nn.Module):
         def __init__(self, norm):
@@ -324,6 +365,20 @@ def test_lora_on_every_linear_layer(name, tmp_path):
     assert (merged(IDS)["logits"] - out["logits"]).abs().max() <= tol.T4_MAX * out["logits"].abs().max()
     merged.save(tmp_path)
     assert torch.equal(roformer_cpp.load_model(tmp_path)(IDS)["logits"], merged(IDS)["logits"])
+
+
+@pytest.mark.parametrize("head", ["RfEncoderModel", "BertModel", "RoFormerForMaskedLM", "BertForTokenClassification"])
+def test_the_body_is_the_one_that_transformers_names(head):
+    """It is trained apart from the head, with adapters in it that peft finds there."""
+    model, theirs = built(head), getattr(transformers, head.replace("RfEncoder", "RoFormer"))
+    assert model.base_model_prefix == theirs.base_model_prefix
+    body, prefix = model.base_model, "" if head.endswith("Model") else f"{model.base_model_prefix}."
+    assert (body is model) == (prefix == "")
+    before = model(IDS)["hidden"]
+    peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["query"], init_lora_weights=False), body)
+    assert not torch.allclose(model(IDS)["hidden"], before)
+    trained = {name for name, x in model.named_parameters() if x.requires_grad and "lora_" in name}
+    assert trained == {f"{prefix}{name}" for name, _ in body.named_parameters() if "lora_" in name} != set()
 
 
 TASKS = {

@@ -7,6 +7,7 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
+from compiled_modules import assert_compiled_equals, same
 from roformer_cpp import DistanceTable, Rotation, Terms
 from roformer_cpp.model import HEADS as model_heads
 
@@ -61,10 +62,6 @@ def results(function, q):
     out = function(q)
     out.float().square().sum().backward()
     return out.detach(), q.grad
-
-
-def same(a, b, bound=tol.COMPILED_F32):
-    return all(torch.allclose(x, y, **bound) for x, y in zip(a, b, strict=True))
 
 
 @every_function
@@ -163,25 +160,6 @@ def model_and_loss(head, **config):
     model = roformer_cpp.build_model(CONFIG | family | config, head)
     choices = 2 if head.endswith("MultipleChoice") else 1
     return model, lambda ids: sum(x.square().mean() for x in model(ids, num_choices=choices).values())
-
-
-def result_and_gradients(module, function, *given):
-    module.zero_grad()
-    torch.manual_seed(3)  # of dropout
-    out = function(*given)
-    out.square().sum().backward()
-    # Compiled code gives zeros to parameters that take no part.
-    return out.detach(), [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in module.parameters()]
-
-
-def assert_compiled_equals(module, function, given, backend="aot_eager", bound=tol.COMPILED_F32):
-    torch._dynamo.reset()
-    compiled = torch.compile(function, fullgraph=True, backend=backend, dynamic=True)
-    for x in given:
-        (found, gradients), (out, expected) = (result_and_gradients(module, f, x) for f in (compiled, function))
-        assert torch.allclose(found, out, **bound)
-        assert any(gradient.abs().max() > 0 for gradient in expected)
-        assert same(gradients, expected, tol.COMPILED_GRADIENT_F32)
 
 
 @pytest.mark.parametrize("name", ENCODINGS)

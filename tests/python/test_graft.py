@@ -14,18 +14,14 @@ import transformers
 from safetensors.torch import load_file
 
 import roformer_cpp
-from graft_models import DECODERS, ENCODERS, IDS, make
+from encoding_files import INFOS
+from graft_models import DECODERS, ENCODERS, IDS, assert_t4, make
 from tolerances import T1_ATOL, T1_RTOL
 
 
 @torch.no_grad()
 def logits(model, ids=IDS, **options):
     return model(ids, **options).logits
-
-
-def assert_t4(ours, theirs):
-    error = (ours - theirs).abs()
-    assert error.max() <= 2e-5 * theirs.abs().max() and error.mean() <= 2e-6 * theirs.abs().max()
 
 
 @pytest.mark.parametrize("family", [*DECODERS, *ENCODERS])
@@ -258,17 +254,35 @@ def test_positions_belong_to_their_call(family):
         assert all(torch.equal(x, expected[i % 2]) for i, x in enumerate(found))
 
 
-@pytest.mark.parametrize("encoding", ["alibi", "kerple-log"])
+CAUSAL = [name for name, info in INFOS.items() if info["needs_causal"]]
+
+
+@pytest.mark.parametrize("encoding", ["alibi", "kerple-log", "t5", *CAUSAL])
 def test_compiled_for_several_lengths(encoding):
-    """Also lengths that torch compiles again, as sizes that may change."""
+    """As one graph, also for lengths that torch compiles again, as sizes that may change; padded on either side."""
     model = roformer_cpp.graft(make("Llama", num_hidden_layers=1), encoding)
-    compiled = torch.compile(model, backend="eager")
+    with torch.no_grad():
+        for parameter in model.position_encoding.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
     for tokens in (40, 17):
-        mask = torch.ones(2, tokens, dtype=torch.long)
-        mask[0, :3] = 0
-        for given in ({}, {"attention_mask": mask}):
-            shown, ids = given.get("attention_mask", mask | 1) > 0, IDS[:, :tokens]
-            assert_t4(logits(compiled, ids, use_cache=False, **given)[shown], logits(model, ids, **given)[shown])
+        left, right = (torch.ones(2, tokens, dtype=torch.long) for _ in range(2))
+        left[0, :3] = right[1, -2:] = 0
+        for mask in (None, left, right):
+            shown, ids = (left | 1 if mask is None else mask) > 0, IDS[:, :tokens]
+            given = {"attention_mask": mask, "use_cache": False}
+            assert_t4(logits(compiled, ids, **given)[shown], logits(model, ids, **given)[shown])
+
+
+def test_masks_of_causal_encodings():
+    """A matrix is taken where it hides later keys, and refused where it shows one."""
+    model, tokens = roformer_cpp.graft(make("Llama", num_hidden_layers=1), "fox"), IDS.shape[1]
+    causal = torch.ones(2, 1, tokens, tokens, dtype=torch.bool).tril()
+    assert_t4(logits(model, attention_mask=causal, use_cache=False), logits(model, use_cache=False))
+    causal[1, 0, 3, 4] = True
+    with pytest.raises(ValueError, match="attention must be causal with terms of an encoding that was made for it"):
+        model(IDS, attention_mask=causal, use_cache=False)
 
 
 def test_tables_by_position_of_bert():

@@ -3,7 +3,6 @@ encoding of one's own, compiled and exported models, and two processes.
 """
 
 import copy
-import socket
 
 import peft
 import pytest
@@ -13,16 +12,16 @@ from torch import nn
 
 import roformer_cpp
 import tolerances as tol
+from compiled_modules import assert_compiled_equals
 from encoding_case import TINY_MODEL
 from encoding_files import INFOS, needs_keys, sweep_keys
 from graft_models import IDS as WORDS
-from graft_models import make
+from graft_models import assert_t4, make
+from job_case import free_port
 from roformer_cpp._script_module import kept_script
 
 IDS = torch.randint(1, 37, (8, 9), generator=torch.Generator().manual_seed(0))
 LABELS = IDS % 2
-
-
 pytestmark = pytest.mark.usefixtures("registered")
 
 
@@ -52,7 +51,7 @@ def test_hooks_and_attention(model):
     with torch.no_grad():
         value.weight[:8], value.bias[:8] = 0, 0
     value._forward_hooks.clear()
-    assert (model(IDS[:1]).logits - without).abs().max() <= tol.T4_MAX * without.abs().max()
+    assert_t4(model(IDS[:1]).logits, without)
 
 
 @pytest.mark.parametrize("kind", ["whole", "LoRA"])
@@ -78,12 +77,8 @@ def test_trainer(model, kind, tmp_path):
     changed = {name for name, x in merged.state_dict().items() if not torch.equal(x, before[name])}
     assert changed and (kind == "whole" or not any("key" in name or "embeddings" in name for name in changed))
     (merged.save_pretrained if kind == "LoRA" else merged.save)(tmp_path / "tuned")
-    opened = (
-        roformer_cpp.load_model(tmp_path / "tuned"),
-        transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "tuned"),
-    )
-    for each in opened:
-        assert (each(IDS)["logits"] - expected["logits"]).abs().max() <= tol.T4_MAX * expected["logits"].abs().max()
+    for load in (roformer_cpp.load_model, transformers.AutoModelForTokenClassification.from_pretrained):
+        assert_t4(load(tmp_path / "tuned")(IDS)["logits"], expected["logits"])
 
 
 def test_graft_an_encoding_of_ones_own(model):
@@ -112,8 +107,7 @@ def test_graft_an_encoding_of_ones_own(model):
     with torch.no_grad():
         for parameter in llama.position_encoding.parameters():
             parameter.zero_()
-        theirs = make("Llama")(WORDS).logits
-        assert (llama(WORDS, use_cache=False).logits - theirs).abs().max() <= tol.T4_MAX * theirs.abs().max()
+        assert_t4(llama(WORDS, use_cache=False).logits, make("Llama")(WORDS).logits)
 
 
 @pytest.mark.parametrize("info", INFOS.values(), ids=INFOS)
@@ -125,21 +119,9 @@ def test_models_of_every_encoding_compile_and_export(info):
     model = roformer_cpp.build_model(TINY_MODEL | config | sizes)
     kept_script.cache_clear()
     ids = torch.randint(1, 37, (2, 6), generator=torch.Generator().manual_seed(1))
-    model.train()
-    torch._dynamo.reset()
-    results, parameters = [], [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for run in (torch.compile(model, fullgraph=True, backend="aot_eager"), model):
-        torch.manual_seed(0)
-        hidden = run(ids)["hidden"]
-        gradients = torch.autograd.grad(hidden.square().sum(), parameters, allow_unused=True, materialize_grads=True)
-        results.append((hidden, *gradients))
-    for found, expected in zip(*results, strict=True):
-        assert torch.allclose(
-            found, expected, **(tol.COMPILED_F32 if expected is hidden else tol.COMPILED_GRADIENT_F32)
-        )
-    model.eval()
+    assert_compiled_equals(model.train(), model, [ids], dynamic=None)
     kept_script.cache_clear()
-    exported = torch.export.export(model, (ids,), strict=False).module()
+    exported = torch.export.export(model.eval(), (ids,), strict=False).module()
     assert torch.allclose(exported(ids)["hidden"], model(ids)["hidden"], **tol.COMPILED_F32)
 
 
@@ -161,10 +143,7 @@ def train(rank, port, folder):
 
 def test_two_processes(model, tmp_path):
     model.save_pretrained(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    torch.multiprocessing.spawn(train, (port, tmp_path), nprocs=2)
+    torch.multiprocessing.spawn(train, (free_port(), tmp_path), nprocs=2)
     model(IDS, labels=LABELS).loss.backward()
     for name, grad in torch.load(tmp_path / "grads").items():
-        expected = model.get_parameter(name).grad
-        assert (grad - expected).abs().max() <= tol.T4_MAX * expected.abs().max(), name
+        assert_t4(grad, model.get_parameter(name).grad, name)

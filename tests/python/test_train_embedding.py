@@ -2,9 +2,13 @@
 what `roformer train-embedding` saves beside sentence-transformers' vectors of it."""
 
 import csv
+import itertools
 import json
+import multiprocessing
+import os
 import random
 import shutil
+import signal
 
 import pytest
 import tokenizers
@@ -270,6 +274,61 @@ def test_the_default_prompt_is_trained_with(tmp_path, monkeypatch, capsys):
         assert command(monkeypatch, *options, "--loss", "MultipleNegativesRankingLoss", "--learning-rate", 1e-2) == 0
         found.append((output / "model.safetensors").read_bytes())
     assert found[0] == found[1]
+
+
+RUNS = [  # how it ends, its loss and more options, the step at its end and the one from which it continues, of 15
+    (signal.SIGKILL, "CachedMultipleNegativesRankingLoss", ("--mini-batch", 8, "--save-every", 4), 10, 8),
+    (signal.SIGTERM, "CosineSimilarityLoss", (), 12, 12),
+    (signal.SIGINT, "MultipleNegativesRankingLoss", ("--lora-rank", 2, "--save-every", 1, "--keep", 1), 10, 10),
+]
+
+
+@pytest.mark.parametrize(("ends", "loss", "more", "step", "begins"), RUNS, ids=[each[0].name for each in RUNS])
+def test_a_stopped_run_continues_with_the_same_bits(ends, loss, more, step, begins, tmp_path, monkeypatch, capsys):
+    """In its second or third epoch, with dropout. SIGKILL in a process of its own."""
+    (tmp_path / "model").mkdir()
+    save_ours(tmp_path / "model")
+    keys = ("sentence1", "sentence2", "score") if "Similarity" in loss else ("anchor", "positive")
+    train = write(tmp_path / "train.jsonl", records(*keys))
+    options = ["--model", tmp_path / "model", "--train", train, "--loss", loss, "--batch", 8, "--epochs", 3,
+               "--learning-rate", 1e-2, *more]  # fmt: skip
+    steps, stopped = itertools.count(1), [*options, "--output", tmp_path / "stopped"]
+
+    def training_step(trainer, *given, of=sentence_transformers.SentenceTransformerTrainer.training_step):
+        if next(steps) == step:
+            os.kill(os.getpid(), ends)
+        return of(trainer, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sentence_transformers.SentenceTransformerTrainer, "training_step", training_step)
+        if ends == signal.SIGKILL:
+            process = multiprocessing.get_context("fork").Process(
+                target=train_embedding.main, args=[[*map(str, stopped)]]
+            )
+            process.start()
+            process.join(120)
+            assert process.exitcode == -ends
+        else:
+            assert command(monkeypatch, *stopped) == 128 + ends
+            assert f"stopped at step {step} of 15; --resume continues" in capsys.readouterr().err
+    assert not (tmp_path / "stopped/model.safetensors").exists()
+    assert command(monkeypatch, *stopped) == 1
+    assert "give --resume to continue that run" in capsys.readouterr().err
+    (tmp_path / "stopped/checkpoint-14").mkdir()  # not written to its end
+    for changed, message in (
+        (["--seed", 3], "--seed must be that of the run, 0, got 3"),
+        (["--matryoshka", 4], "--matryoshka must be that of the run, None, got [4]"),
+        (["--train", write(tmp_path / "other.jsonl", records(*keys, count=39))], "--train must be that of the run, "),
+    ):
+        assert command(monkeypatch, *stopped, *changed, "--resume") == 1
+        assert message in capsys.readouterr().err
+    assert command(monkeypatch, *stopped, "--resume") == 0
+    assert f"continuing at step {begins} of 15\n" in capsys.readouterr().err
+    assert command(monkeypatch, *options, "--output", tmp_path / "whole", "--resume") == 0
+    names = ["model.safetensors", *(["adapter/adapter_model.safetensors"] if "--lora-rank" in more else [])]
+    assert all((tmp_path / "stopped" / x).read_bytes() == (tmp_path / "whole" / x).read_bytes() for x in names)
+    left = len([*(tmp_path / "whole").glob("checkpoint-*")])
+    assert left == ({4: 2, 1: 1}[more[more.index("--save-every") + 1]] if "--save-every" in more else 0)
 
 
 def test_refused_options(tmp_path, monkeypatch, capsys):

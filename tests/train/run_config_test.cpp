@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "rf/train/translation.h"
 #include "support.h"
 
 namespace rf::train {
@@ -35,7 +36,8 @@ TEST(RunConfig, ReadsEveryKey) {
     "mask": {"probability": 0.2, "mask_fraction": 0.7, "random_fraction": 0.2, "unit": "whole-word"},
     "packing": "padded", "precision": "float32", "seed": 9, "log_every_steps": 2, "evaluate_every_steps": 4,
     "evaluate_batches": 6, "checkpoint_every_steps": 8, "keep_checkpoints": 1, "reduce_overlap": false,
-    "groups": [{"parameters": "*.bias", "learning_rate": 0, "weight_decay": 0.5}, {"parameters": "?"}]})")));
+    "groups": [{"parameters": "*.bias", "learning_rate": 0, "weight_decay": 0.5},
+               {"parameters": "?", "initializer_range": 0.1}]})")));
   EXPECT_EQ(run.model.hidden_size, 64);
   ASSERT_EQ(run.stages.size(), 2u);
   EXPECT_EQ(run.stages[0].accumulate, 3);
@@ -51,6 +53,8 @@ TEST(RunConfig, ReadsEveryKey) {
   EXPECT_FALSE(run.reduce_overlap);
   EXPECT_EQ(run.optimizer.groups[0].weight_decay, 0.5);
   EXPECT_EQ(run.optimizer.groups[1].learning_rate, 1);
+  EXPECT_EQ(run.optimizer.groups[1].initializer_range, 0.1);
+  EXPECT_FALSE(run.optimizer.groups[0].initializer_range);
   EXPECT_EQ(to_json(parse_run_config(to_json(run))), to_json(run));
 }
 
@@ -138,6 +142,13 @@ TEST(RunConfig, TypesAndRanges) {
                "groups[0].learning_rate must be a number >= 0, got -1");
   expect_error(with({{"groups", {{{"parameters", "*"}, {"weight_decay", -1}}}}}),
                "groups[0].weight_decay must be a number >= 0, got -1");
+  const json drawn = json::array({{{"parameters", "*"}, {"initializer_range", 0.5}}});
+  expect_error(with({{"groups", {{{"parameters", "*"}, {"initializer_range", -1}}}}}),
+               "groups[0].initializer_range must be a number >= 0, got -1");
+  expect_error(with({{"groups", drawn}, {"init_from", "x"}}),
+               "groups[0].initializer_range must be absent with init_from, whose weights are used, got 0.5");
+  const std::string of_translation = error_of([&] { parse_translation_run({{"groups", drawn}}); });
+  EXPECT_NE(of_translation.find("must be absent in a run of train-translation"), std::string::npos) << of_translation;
   expect_error(json::array(), "the file must be an object");
   expect_error(json::object(), "stages must be a list of at least one stage");
   expect_error(with({{"stages", {{{"max_length", 2}}}}}), "stages[0].max_length must be an integer from 3");

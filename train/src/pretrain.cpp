@@ -210,6 +210,7 @@ class PretrainRun {
     if (config_.init_from.empty()) {
       check_types(config_.model, config_.pairs, "model");
       model_ = std::make_shared<nn::Model>(config_.model, head_of(config_.objective, config_.pairs));
+      draw_initial_values(*model_, config_.optimizer.groups, config_.seed);
     } else {
       const std::string hash = text::load_vocabulary(config_.init_from).hash();
       if (hash != vocabulary_->hash()) {

@@ -112,7 +112,10 @@ std::vector<ParameterGroup> parse_groups(const nlohmann::json& json) {
     ParameterGroup& group = groups.emplace_back();
     group.parameters = object.text("parameters", "");
     group.learning_rate = object.number("learning_rate", group.learning_rate, kNotNegative);
-    if (object.find("weight_decay") != nullptr) group.weight_decay = object.number("weight_decay", 0, kNotNegative);
+    for (const auto& [key, value] :
+         {std::pair{"weight_decay", &group.weight_decay}, {"initializer_range", &group.initializer_range}}) {
+      if (object.find(key) != nullptr) *value = object.number(key, 0, kNotNegative);
+    }
     object.finish();
   }
   return groups;
@@ -214,6 +217,13 @@ void parse_optimizer(io::StrictObject& object, AdamWOptions& options) {
   if (const nlohmann::json* groups = object.find("groups")) options.groups = parse_groups(*groups);
 }
 
+void refuse_initial_values(const std::vector<ParameterGroup>& groups, std::string_view where) {
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (!groups[i].initializer_range) continue;
+    fail(kRunFile, "groups[{}].initializer_range must be absent {}, got {}", i, where, *groups[i].initializer_range);
+  }
+}
+
 void add_to(nlohmann::json& json, const AdamWOptions& options) {
   json.update({{"weight_decay", options.weight_decay},
                {"beta1", options.beta1},
@@ -225,6 +235,7 @@ void add_to(nlohmann::json& json, const AdamWOptions& options) {
     nlohmann::json& added = json["groups"].emplace_back();
     added = {{"parameters", group.parameters}, {"learning_rate", group.learning_rate}};
     if (group.weight_decay) added["weight_decay"] = *group.weight_decay;
+    if (group.initializer_range) added["initializer_range"] = *group.initializer_range;
   }
 }
 
@@ -290,6 +301,7 @@ RunConfig parse_run_config(const nlohmann::json& json) {
   run.evaluate_every_steps = object.integer("evaluate_every_steps", run.evaluate_every_steps, 0, kMaxSteps);
   run.evaluate_batches = object.integer("evaluate_batches", run.evaluate_batches, 0, kMaxSteps);
   if (const nlohmann::json* lengths = object.find("evaluate_lengths")) run.evaluate_lengths = parse_lengths(*lengths);
+  if (!run.init_from.empty()) refuse_initial_values(run.optimizer.groups, "with init_from, whose weights are used");
   object.finish();  // first, since a misspelt key may be the reason for missing stages
   run.stages = parse_stages(stages == nullptr ? nlohmann::json::array() : *stages);
   check_pairs(run);

@@ -36,6 +36,8 @@ nlohmann::json value_of(const std::string& text);
 
 void parse_optimizer(io::StrictObject& object, AdamWOptions& options);
 void add_to(nlohmann::json& json, const AdamWOptions& options);
+// where: of runs in which no group may have them.
+void refuse_initial_values(const std::vector<ParameterGroup>& groups, std::string_view where);
 
 // The keys of both run files. Run: RunConfig or TranslationRunConfig.
 template <typename Run>

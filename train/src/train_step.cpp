@@ -1,8 +1,10 @@
 // Forward, backward and update (train_step.h).
 #include "train_step.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +15,7 @@
 #include "cross_entropy.h"
 #include "rf/io/error.h"
 #include "rf/model/weights.h"
+#include "rf/nn/linear_attention.h"
 #include "rf/train/job.h"
 #include "seconds.h"
 
@@ -34,6 +37,25 @@ std::vector<Parameter> trained_parameters(const torch::nn::Module& module, std::
     parameters.push_back({spec.name, values, decayed ? Decay::kApplied : Decay::kNone});
   }
   return parameters;
+}
+
+void draw_initial_values(const nn::Model& model, const std::vector<ParameterGroup>& groups, uint64_t seed) {
+  const c10::NoGradGuard no_grad;
+  std::vector<bool> has_some(groups.size());
+  for (Parameter& parameter : trained_parameters(model)) {
+    const std::optional<size_t> group = group_of(groups, parameter.name);
+    if (!group || !groups[*group].initializer_range || parameter.weight.dim() < 2) continue;
+    has_some[*group] = true;
+    uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+    for (const char letter : parameter.name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+    parameter.weight.normal_(0, *groups[*group].initializer_range,
+                             at::make_generator<at::CPUGeneratorImpl>(nn::splitmix(seed ^ hash)));
+    if (parameter.name.ends_with("word_embeddings.weight")) parameter.weight[model.config().pad_token_id].zero_();
+  }
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (!groups[i].initializer_range || has_some[i]) continue;
+    fail("run file", "groups[{}].initializer_range needs a matrix or an embedding in the group, got none", i);
+  }
 }
 
 namespace {

@@ -25,6 +25,10 @@ std::vector<Parameter> trained_parameters(const nn::Model& model);
 // The same for any module whose parameters have the names of the specs.
 std::vector<Parameter> trained_parameters(const torch::nn::Module& module, std::span<const WeightSpec> specs);
 
+// Draws the matrices and embeddings (two or more dimensions) of groups with an initializer_range from N(0, its square).
+// The values of a parameter depend on the seed and its name alone. Throws Error for such a group without any.
+void draw_initial_values(const nn::Model& model, const std::vector<ParameterGroup>& groups, uint64_t seed);
+
 struct StepPlan {
   Precision precision = Precision::kBfloat16;
   double learning_rate = 0;

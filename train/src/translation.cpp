@@ -354,6 +354,7 @@ TranslationRunConfig parse_translation_run(const nlohmann::json& json) {
   run.label_smoothing = object.number("label_smoothing", run.label_smoothing, {0, 1, io::NumberRange::Ends::kOpenHigh});
   run.evaluate_every_steps = object.integer("evaluate_every_steps", run.evaluate_every_steps, 1, kMaxSteps);
   parse_shared_keys(object, run);
+  refuse_initial_values(run.optimizer.groups, "in a run of train-translation");
   object.finish();
   if (run.max_length > run.max_tokens) {
     fail(kRunFile, "max_tokens must be at least max_length, {}, got {}", run.max_length, run.max_tokens);

@@ -68,7 +68,7 @@ class GraftedLayer:
 
     def __init__(self, encoding: "Encoding", index: int):
         self.encoding, self.index = encoding, index
-        self.reads_tokens = encoding.reads_tokens
+        self.reads_tokens, self.reads_sequences = encoding.reads_tokens, encoding._script.reads_sequences()
         self.is_shared = not encoding._script.reads() and not list(encoding.parameters())
 
     def before(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -131,7 +131,7 @@ class GraftedLayer:
                 f"and {call.hidden.shape[1]} tokens. Hint: use_cache=False"
             )
         sequences = None
-        if self.encoding._script.reads_sequences() and form.attend is not None:
+        if self.reads_sequences and form.attend is not None:
             is_open = form.attend if form.attend.dim() == 2 else form.attend.flatten(1, 2).any(1)
             sequences = torch.where(is_open, 0, -1)
         terms = self.encoding.terms(

@@ -40,8 +40,9 @@ enum class Sharding { kNone, kOptimizer };
 // The parameters whose names match a shell pattern (*, ?, [..]) and are not in an earlier group.
 struct ParameterGroup {
   std::string parameters;
-  double learning_rate = 1;                 // multiplies the schedule's
-  std::optional<double> weight_decay = {};  // of all of them, in place of the run's
+  double learning_rate = 1;                      // multiplies the schedule's
+  std::optional<double> weight_decay = {};       // of all of them, in place of the run's
+  std::optional<double> initializer_range = {};  // standard deviation of new matrices and embeddings
 };
 
 struct AdamWOptions {
