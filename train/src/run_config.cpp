@@ -8,11 +8,11 @@
 #include <ranges>
 
 #include "rf/io/error.h"
-#include "rf/model/foreign_models.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/io/strict_object.h"
 #include "rf/io/utf8.h"
+#include "rf/model/foreign_models.h"
 #include "run_file.h"
 
 namespace rf::train {
