@@ -185,6 +185,10 @@ void read_block(const Reader& reader, std::string_view type, ModelConfig& config
   if (*block != kModernBlock) reader.reject("block", "\"modernbert\" or absent", *block);
   if (!type.empty() && type != "rf_encoder") reader.reject("block", "left to a model_type of rf_encoder", *block);
   if (config.family == Family::kRoFormerV2) reader.reject("block", "absent in the family roformer_v2", *block);
+  for (const char* key : {"add_cross_attention", "prefix_lm"}) {
+    const json* const value = reader.find(key);
+    if (value != nullptr && *value == true) reader.reject(key, "false with \"block\": \"modernbert\"", *value);
+  }
   config.block = modernbert_block();
   config.final_norm = true;
   int64_t width = 128, every = 3;

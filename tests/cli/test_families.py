@@ -88,6 +88,7 @@ def test_an_interrupted_run_keeps_its_bits(corpus, tmp_path):
         ({"block": "modernbert", "local_attention": 1}, r"local_attention must be null or in \[2, 2\^30\], got 1"),
         ({"block": "modernbert", "family": "roformer_v2"}, "block must be absent in the family roformer_v2"),
         ({"block": "modernbert", "model_type": "bert"}, "block must be left to a model_type of rf_encoder"),
+        ({"block": "modernbert", "prefix_lm": True, "is_decoder": True}, "prefix_lm must be false with"),
         ({"block": "modernbert", "attention": "linear"}, "local_attention must be null with linear attention"),
         ({"model_type": "mpnet"}, "got mpnet, which has relative positions of its own"),
     ],
