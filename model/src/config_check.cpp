@@ -45,6 +45,10 @@ void check_family(const ModelConfig& config, std::string_view where) {
     fail(where, "attention of the type softmax must have no other key, got {}", config.attention.options);
   if (config.attention.type == "linear" && !config.layers.empty())
     fail(where, "local_attention must be null with linear attention, which has no windows, got windows");
+  const bool is_plain = config.hidden_act == Activation::kRelu || config.hidden_act == Activation::kTanh;
+  if (config.block.gated && is_plain && !config.is_foreign())
+    fail(where, "hidden_act must be gelu, gelu_new or silu with \"block\": \"modernbert\", got {}",
+         name_of_activation(config.hidden_act));
   if (config.family != Family::kBert || config.is_foreign()) return;
   if (config.embedding_size != config.hidden_size) {
     fail(where, "embedding_size must be hidden_size, {}, in the family bert, got {}", config.hidden_size,

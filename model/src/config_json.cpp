@@ -185,7 +185,7 @@ void read_block(const Reader& reader, std::string_view type, ModelConfig& config
   if (*block != kModernBlock) reader.reject("block", "\"modernbert\" or absent", *block);
   if (!type.empty() && type != "rf_encoder") reader.reject("block", "left to a model_type of rf_encoder", *block);
   if (config.family == Family::kRoFormerV2) reader.reject("block", "absent in the family roformer_v2", *block);
-  for (const char* key : {"add_cross_attention", "prefix_lm"}) {
+  for (const char* key : {"add_cross_attention", "prefix_lm", "use_bias"}) {
     const json* const value = reader.find(key);
     if (value != nullptr && *value == true) reader.reject(key, "false with \"block\": \"modernbert\"", *value);
   }
@@ -364,14 +364,21 @@ json foreign_json(const ModelConfig& config) {
   object["dtype"] = "float32";
   object.erase("torch_dtype");
   ModelConfig written = parse_foreign_config(object, "config");
+  if (written.pad_token_id != config.pad_token_id || written.classifier_pooling != config.classifier_pooling) {
+    object["pad_token_id"] = config.pad_token_id;
+    object.erase("clf_pooling");
+    const bool calls_it_bos = config.foreign_type == "eurobert" && config.classifier_pooling == "cls";
+    object["classifier_pooling"] = calls_it_bos ? "bos" : config.classifier_pooling;
+    written = parse_foreign_config(object, "config");
+  }
   written.block.fused_qkv = config.block.fused_qkv;
   written.block.fused_gate = config.block.fused_gate;
   written.problems = config.problems;  // which name the file
   if (written != config) {
     fail("config",
-         "of a {}, training may change the head, its labels, problem_type and vocab_size, got another change, such as "
-         "of "
-         "the position encoding, is_decoder or classifier_pooling, which its config.json cannot hold",
+         "of a {}, training may change the head, its labels, problem_type, vocab_size and, where the family has the "
+         "key, classifier_pooling, got another change, such as of the position encoding or is_decoder, which its "
+         "config.json cannot hold",
          config.foreign_type);
   }
   return object;

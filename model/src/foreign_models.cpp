@@ -442,6 +442,24 @@ ModelConfig load_any_config(const std::string& path) {
   return is_foreign_decoder(path) ? read_decoder_config(path) : load_config(path);
 }
 
+namespace {
+
+// A file may ask for dropout where modules for training have none. That of answers and of choices alone is left out.
+void check_dropout(const ModelConfig& config) {
+  const ModelFamily& family = family_of(config);
+  const json object = io::parse_json(config.foreign_config.text, "config");
+  for (const auto& [key, value] : object.items()) {
+    const bool is_read = std::ranges::find(kEncoderKeys, key) != std::end(kEncoderKeys) ||
+                         std::ranges::any_of(family.renamed_keys, [&](const auto& each) { return each.first == key; });
+    if (is_read || !key.ends_with("dropout") || key == "qa_dropout" || key.starts_with("summary_")) continue;
+    if (value.is_number() && value != 0)
+      fail("model", "{} of a {} must be 0 for training, which does not apply it, got {}", key, config.foreign_type,
+           shown(value));
+  }
+}
+
+}  // namespace
+
 void check_has_module(const ModelConfig& config) {
   if (!config.is_foreign()) return;
   const BlockSpec& block = config.block;
@@ -462,11 +480,32 @@ void check_has_module(const ModelConfig& config) {
       {config.adapters.has_value(), "adapters for tasks"},
       {config.positions.relative != PositionSpec::Relative::kNone, "relative positions of its own"},
       {config.output_size > 0, "a projection of its results"},
+      {block.fused_qkv == BlockSpec::Fused::kHeads, "projections joined head by head"},
       {apart(block) != known || std::ranges::any_of(config.layers, needs_own), "layers of another form"}};
   const auto* const found = std::ranges::find(parts, true, &std::pair<bool, const char*>::first);
-  if (found == std::end(parts)) return;
+  if (found == std::end(parts)) return check_dropout(config);
   fail("model", "a model for training must be of another model_type, got {}, which has {}", config.foreign_type,
        found->second);
+}
+
+ModelConfig parse_new_config(const json& given) {
+  if (!is_foreign_encoder(given)) return parse_config(given);
+  json object = given;
+  object.emplace("vocab_size", kMaxExtent);
+  object.emplace("pad_token_id", 0);
+  return parse_foreign_config(object, "config");
+}
+
+ModelConfig with_vocabulary(ModelConfig config, int64_t size, int64_t pad_token_id) {
+  if (config.is_foreign()) {
+    json object = io::parse_json(config.foreign_config.text, "config");
+    object["vocab_size"] = size;
+    object["pad_token_id"] = pad_token_id;
+    return parse_foreign_config(object, "model");
+  }
+  config.vocab_size = size;
+  config.pad_token_id = pad_token_id;
+  return config;
 }
 
 BlockSpec apart(BlockSpec block) {

@@ -23,20 +23,27 @@ class Run(TrainerCallback):
     def __init__(self, where: str, options: Namespace):
         self._file, output = options.output / "options.json", options.output
         self._options = {name: _kept(value) for name, value in vars(options).items() if name not in _FREE}
+        if output.exists() and not output.is_dir():
+            raise NotADirectoryError(f"[{where}] the output must be a directory, got the file {output}")
         if not output.exists() or not any(output.iterdir()):
             return
         if not options.resume or not self._file.exists():
             hint = "; give --resume to continue that run" if self._file.exists() else ""
             raise FileExistsError(f"[{where}] the output must be a new or an empty directory, got {output}{hint}")
-        of_run = json.loads(self._file.read_text(encoding="utf-8"))
+        try:
+            of_run = dict(json.loads(self._file.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            raise ValueError(f"[{where}] {self._file} must have the options of the run, got a damaged file") from None
         for name, value in self._options.items():
             if of_run.get(name) != value:
                 option = "--" + name.replace("_", "-")
                 raise ValueError(f"[{where}] {option} must be that of the run, {of_run.get(name)}, got {value}")
-        for path in sorted(output.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2])):
-            with suppress(OSError, ValueError):  # of one that was not written to its end
-                json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
-                self.checkpoint = str(path)
+        paths = [path for path in output.glob("checkpoint-*") if path.name.partition("-")[2].isdecimal()]
+        for path in sorted(paths, key=lambda path: int(path.name.partition("-")[2])):
+            with suppress(OSError, ValueError, KeyError, TypeError):  # of one that was not written to its end
+                json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+                if any(path.rglob("*.safetensors")):
+                    self.checkpoint = str(path)
 
     def __enter__(self) -> "Run":
         heard = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) != signal.SIG_IGN]
@@ -60,7 +67,9 @@ class Run(TrainerCallback):
             control.should_save = control.should_training_stop = True
             print(f"stopped at step {state.global_step} of {state.max_steps}; --resume continues", file=sys.stderr)
         if control.should_save:
-            self._file.write_text(json.dumps(self._options, indent=2) + "\n", encoding="utf-8")
+            part = self._file.with_suffix(".part")
+            part.write_text(json.dumps(self._options, indent=2) + "\n", encoding="utf-8")
+            part.replace(self._file)
 
 
 def _kept(value: Any) -> Any:

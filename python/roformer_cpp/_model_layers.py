@@ -251,12 +251,10 @@ class Embeddings(nn.Module):
 
     def forward(self, input_ids: Tensor, step: Pass, types: Tensor | None, words: Tensor | None) -> Tensor:
         x = step.words(self.word_embeddings(input_ids) if words is None else words, input_ids)
-        if hasattr(self, "token_type_embeddings"):
-            table = self.token_type_embeddings
-            first = types is None and is_plain(nn.Embedding, table)
-            x = x + (table.weight[0] if first else table(torch.zeros_like(input_ids) if types is None else types))
-        if hasattr(self, "task_type_embeddings"):
-            x = x + self.task_type_embeddings.weight[0]
+        for name, ids in (("token_type_embeddings", types), ("task_type_embeddings", None)):
+            if (table := getattr(self, name, None)) is not None:
+                first = ids is None and is_plain(nn.Embedding, table)
+                x = x + (table.weight[0] if first else table(torch.zeros_like(input_ids) if ids is None else ids))
         added = step.input()
         if added is not None:
             x = x + added.to(x.device)

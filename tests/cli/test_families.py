@@ -36,6 +36,7 @@ def model_keys(family):
         keys["rope_parameters"] = {
             f"{each}_attention": {"rope_type": "default", "rope_theta": 1e4} for each in ("full", "sliding")
         }
+    del keys["vocab_size"], keys["pad_token_id"]  # the data's
     return {"model_type": family} | keys
 
 
@@ -69,6 +70,23 @@ def test_a_modernbert_in_sentence_transformers(corpus, tmp_path):
     assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("family", ["roberta", "modernbert"])
+def test_padding_of_the_data(family, corpus, tmp_path):
+    """In place of the family's, so that positions begin after its row."""
+    run = run_file(tmp_path / "run.json", model=model_keys(family))
+    results(*pretrain(corpus, run, tmp_path / "body"))
+    config = json.loads((tmp_path / "body" / "config.json").read_text())
+    assert config["pad_token_id"] == 0 and config["vocab_size"] == WORDS
+    files = task_files.write_splits(tmp_path, task_files.KINDS["classification"])
+    more = ("--epochs", 1, "--classifier-pooling", "mean")
+    command = task_files.options(tmp_path / "body", files, tmp_path / "tuned", "classification", *more)
+    if family == "modernbert":
+        results(*command)
+        assert json.loads((tmp_path / "tuned" / "config.json").read_text())["classifier_pooling"] == "mean"
+    else:
+        assert "classifier_pooling" in refused(*command)
+
+
 def test_an_interrupted_run_keeps_its_bits(corpus, tmp_path):
     run = run_file(tmp_path / "run.json", model=model_keys("modernbert"))
     results(*pretrain(corpus, run, tmp_path / "whole"))
@@ -89,6 +107,9 @@ def test_an_interrupted_run_keeps_its_bits(corpus, tmp_path):
         ({"block": "modernbert", "family": "roformer_v2"}, "block must be absent in the family roformer_v2"),
         ({"block": "modernbert", "model_type": "bert"}, "block must be left to a model_type of rf_encoder"),
         ({"block": "modernbert", "prefix_lm": True, "is_decoder": True}, "prefix_lm must be false with"),
+        ({"block": "modernbert", "use_bias": True}, "use_bias must be false with"),
+        ({"block": "modernbert", "hidden_act": "relu"}, "hidden_act must be gelu, gelu_new or silu with .*, got relu"),
+        ({"model_type": "modernbert", "mlp_dropout": 0.2}, "mlp_dropout of a modernbert must be 0 for training"),
         ({"block": "modernbert", "attention": "linear"}, "local_attention must be null with linear attention"),
         ({"model_type": "mpnet"}, "got mpnet, which has relative positions of its own"),
     ],

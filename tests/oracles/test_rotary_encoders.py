@@ -323,3 +323,5 @@ def test_neobert(tmp_path):
         roformer_cpp.export_onnx(tmp_path / name, tmp_path / "model.onnx")
         logits = run(tmp_path / "model.onnx", *padded([rows[1]], [[0] * len(rows[1])]))["logits"]
         assert_close(logits[0], theirs.detach().numpy())
+    with pytest.raises(RuntimeError, match="got neobert, which has projections joined head by head"):
+        roformer_cpp.load_model(tmp_path / "bare")

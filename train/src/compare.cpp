@@ -19,6 +19,7 @@
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/io/strict_object.h"
+#include "rf/model/foreign_models.h"
 #include "rf/nn/encoding_info.h"
 #include "rf/text/tokenizer.h"
 #include "rf/train/job.h"
@@ -153,8 +154,7 @@ class Comparison {
     }
     vocabulary_.emplace(text::load_vocabulary(options_.data_dir));
     vocabulary_->require(data::required_roles(base_.objective), "compare");
-    base_.model.vocab_size = vocabulary_->size();
-    base_.model.pad_token_id = vocabulary_->special().pad;
+    base_.model = with_vocabulary(base_.model, vocabulary_->size(), vocabulary_->special().pad);
     held_out_.emplace(std::make_shared<data::Split>(options_.data_dir, "train", vocabulary_->hash()), options_.data_dir,
                       "valid", *vocabulary_);
     if (held_out_->empty()) fail("compare", "the data must have held-out documents, got none in {}", options_.data_dir);

@@ -34,6 +34,7 @@
 #include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/model/foreign_models.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/nn/seed_scope.h"
 #include "rf/text/tokenizer.h"
@@ -184,8 +185,7 @@ class PretrainRun {
         fail("run file", "model.vocab_size must be the data's {} (or absent), got {}", vocabulary_->size(),
              config_.model.vocab_size);
       }
-      config_.model.vocab_size = vocabulary_->size();
-      config_.model.pad_token_id = vocabulary_->special().pad;
+      config_.model = with_vocabulary(config_.model, vocabulary_->size(), vocabulary_->special().pad);
     }
     for (const Stage& stage : config_.stages) {
       total_steps_ += stage.steps;

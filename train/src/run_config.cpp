@@ -280,7 +280,7 @@ RunConfig parse_run_config(const nlohmann::json& json) {
     if (!run.init_from.empty()) {
       fail(kRunFile, "model must be absent with init_from, whose config.json is used, got {}", model->dump());
     }
-    run.model = parse_config(*model);
+    run.model = parse_new_config(*model);
     check_has_module(run.model);
   }
   const nlohmann::json* stages = object.find("stages");

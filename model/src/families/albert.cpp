@@ -33,6 +33,7 @@ ModelFamily albert() {
   family.block.shared = true;
   family.activation = Activation::kGeluTanh;
   family.defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
+    "classifier_dropout": 0.1,
     "embedding_size": 128})";
   family.keys = {"embedding_size"};
   family.read = [](const Keys&, ModelConfig& config) { config.equal_projection = true; };

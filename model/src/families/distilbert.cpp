@@ -32,12 +32,17 @@ ModelFamily distilbert() {
                             .activation = Activation::kRelu,
                             .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder};
   family.token_types = false;
+  family.defaults = R"({"pad_token_id": 0, "max_position_embeddings": 512, "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1, "classifier_dropout": 0.2})";
   family.eps_key = "";
   family.keys = {"sinusoidal_pos_embds"};  // which says how the stored rows were made
   family.renamed_keys = {{"dim", "hidden_size"},
                          {"n_layers", "num_hidden_layers"},
                          {"n_heads", "num_attention_heads"},
                          {"hidden_dim", "intermediate_size"},
+                         {"dropout", "hidden_dropout_prob"},
+                         {"attention_dropout", "attention_probs_dropout_prob"},
+                         {"seq_classif_dropout", "classifier_dropout"},
                          {"activation", "hidden_act"}};
   family.read = [](const Keys&, ModelConfig& config) { config.summary_type = "first"; };
   return family;

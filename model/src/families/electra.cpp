@@ -45,6 +45,7 @@ ModelFamily electra() {
                             .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder,
                             .pretraining_predicts = false};
   family.defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
     "embedding_size": 128, "summary_type": "first", "summary_activation": "gelu"})";
   family.keys = {"embedding_size", "summary_type", "summary_activation", "summary_use_proj", "summary_proj_to_labels"};
   family.read = read_summary;

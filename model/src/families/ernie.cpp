@@ -8,6 +8,7 @@ namespace rf {
 ModelFamily ernie() {
   ModelFamily family = like_bert("ernie", "Ernie", "ernie.", {});
   family.defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
     "task_type_vocab_size": 3})";
   family.keys = {"use_task_id", "task_type_vocab_size"};
   family.read = [](const Keys& keys, ModelConfig& config) {

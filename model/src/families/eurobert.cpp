@@ -24,23 +24,24 @@ ModelFamily eurobert() {
                                                           {"classifier.out_proj", "classifier", ""},
                                                           {"classifier", "classifier", ""}},
                                                          llama_modules());
-  return {.model_type = "eurobert",
-          .classes = "EuroBert",
-          .prefix = "model.",
-          .modules = kModules,
-          .heads = Family::kBert,
-          .block = llama_block(),
-          .layers_of_heads = {.sequence = HeadSpec::Before::kDense,
-                              .bare_pooler = false,
-                              .activation = Activation::kGelu,
-                              .transform = HeadSpec::Transform::kNone},
-          .token_types = false,
-          .any_activation = true,
-          .eps = 1e-5,
-          .defaults = R"({"pad_token_id": 128001, "tie_word_embeddings": false})",
-          .keys = {"num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "classifier_pooling", "auto_map"},
-          .renamed_keys = {{"clf_pooling", "classifier_pooling"}},
-          .read = read_euro};
+  return {
+      .model_type = "eurobert",
+      .classes = "EuroBert",
+      .prefix = "model.",
+      .modules = kModules,
+      .heads = Family::kBert,
+      .block = llama_block(),
+      .layers_of_heads = {.sequence = HeadSpec::Before::kDense,
+                          .bare_pooler = false,
+                          .activation = Activation::kGelu,
+                          .transform = HeadSpec::Transform::kNone},
+      .token_types = false,
+      .any_activation = true,
+      .eps = 1e-5,
+      .defaults = R"({"pad_token_id": 128001, "tie_word_embeddings": false})",
+      .keys = {"num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "classifier_pooling", "auto_map"},
+      .renamed_keys = {{"clf_pooling", "classifier_pooling"}, {"attention_dropout", "attention_probs_dropout_prob"}},
+      .read = read_euro};
 }
 
 }  // namespace rf

@@ -62,7 +62,7 @@ ModelFamily gte() {
           .any_activation = true,
           .eps_key = "layer_norm_eps",
           .eps = 1e-12,
-          .defaults = R"({"type_vocab_size": 1, "pad_token_id": 1})"};
+          .defaults = R"({"type_vocab_size": 1, "pad_token_id": 1, "hidden_dropout_prob": 0.1})"};
 }
 
 ModelFamily gte_of_authors() {
@@ -73,7 +73,7 @@ ModelFamily gte_of_authors() {
   family.old_prefix = "gte.";
   family.layout = RotaryLayout::kHalves;
   family.layers_of_heads.transform_activation.reset();  // hidden_act
-  family.defaults = R"({"type_vocab_size": 1, "pad_token_id": 0})";
+  family.defaults = R"({"type_vocab_size": 1, "pad_token_id": 0, "hidden_dropout_prob": 0.1})";
   family.keys = {"auto_map", "pack_qkv", "layer_norm_type", "position_embedding_type", "matryoshka_dimensions"};
   family.off_keys = {"logn_attention_scale", "logn_attention_clip1"};
   family.rewrite = [](nlohmann::json& object, const std::string& where) {

@@ -73,7 +73,8 @@ ModelFamily jina_embeddings_v3() {
           .any_activation = true,
           .eps_key = "layer_norm_eps",
           .eps = 1e-5,
-          .defaults = R"({"type_vocab_size": 1, "pad_token_id": 1})"};
+          .defaults = R"({"type_vocab_size": 1, "pad_token_id": 1, "hidden_dropout_prob": 0.1,
+                          "attention_probs_dropout_prob": 0.1})"};
 }
 
 ModelFamily jina_xlm_roberta_with_rotation() {

@@ -31,7 +31,8 @@ std::span<const ModuleName> roberta_modules() { return kRobertaModules; }
 ModelFamily roberta() {
   ModelFamily family = like_bert("roberta", "Roberta", "roberta.", kRobertaModules);
   family.layers_of_heads = roberta_heads();
-  family.defaults = R"({"type_vocab_size": 2, "pad_token_id": 1, "max_position_embeddings": 512})";
+  family.defaults = R"({"type_vocab_size": 2, "pad_token_id": 1, "max_position_embeddings": 512,
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})";
   family.read = read_padding_row;
   return family;
 }

@@ -85,6 +85,7 @@ ModelFamily ultrabert() {
                           "prediction_head_size": 768})",
           .keys = {"num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "classifier_pooling", "auto_map",
                    "sliding_window", "layer_types", "attention_windows", "prediction_head_size"},
+          .renamed_keys = {{"attention_dropout", "attention_probs_dropout_prob"}},
           .rewrite = rewrite_lists,
           .read = read_ultra};
 }

@@ -4,6 +4,7 @@
 // gpt-oss, are refused by name.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -28,6 +29,10 @@ ModelConfig load_any_config(const std::string& path);
 
 // Throws Error for a model of another library with a part that modules for training do not have, which it names.
 void check_has_module(const ModelConfig& config);
+// parse_config() of a new model, which gets the vocabulary of its data: vocab_size and pad_token_id may be absent.
+ModelConfig parse_new_config(const nlohmann::json& json);
+// The new model for a vocabulary, whose padding may decide which rows of positions are read.
+ModelConfig with_vocabulary(ModelConfig config, int64_t size, int64_t pad_token_id);
 // The same block with each matrix by itself, as modules for training have them.
 BlockSpec apart(BlockSpec block);
 
