@@ -76,4 +76,4 @@ def _kept(value: Any) -> Any:
     if not isinstance(value, Path):
         return value
     content = f" (SHA-256 {hashlib.sha256(value.read_bytes()).hexdigest()[:16]})" if value.is_file() else ""
-    return f"{value}{content}"
+    return f"{value.name if content else value}{content}"
