@@ -283,6 +283,15 @@ RUNS = [  # how it ends, its loss and more options, the step at its end and the 
 ]
 
 
+@pytest.fixture
+def hears_interrupts():
+    """Also where the tests are a job in the background of a shell, which ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_interrupts")
 @pytest.mark.parametrize(("ends", "loss", "more", "step", "begins"), RUNS, ids=[each[0].name for each in RUNS])
 def test_a_stopped_run_continues_with_the_same_bits(ends, loss, more, step, begins, tmp_path, monkeypatch, capsys):
     """In its second or third epoch, with dropout. SIGKILL in a process of its own."""
