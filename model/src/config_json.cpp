@@ -170,6 +170,7 @@ void read_simplifications(const Reader& reader, std::string_view where, std::str
 }
 
 constexpr std::string_view kModernBlock = "modernbert";
+constexpr int64_t kModernWindow = 128, kModernInterval = 3;
 
 // block, and the keys of its windows, with the values of ModernBERT where they are absent.
 void read_block(const Reader& reader, std::string_view type, ModelConfig& config) {
@@ -191,7 +192,7 @@ void read_block(const Reader& reader, std::string_view type, ModelConfig& config
   }
   config.block = modernbert_block();
   config.final_norm = true;
-  int64_t width = 128, every = 3;
+  int64_t width = kModernWindow, every = kModernInterval;
   if (window == nullptr || !window->is_null()) reader.read("local_attention", width);
   reader.read("global_attn_every_n_layers", every);
   constexpr int64_t kMost = int64_t{1} << 30;
@@ -413,7 +414,7 @@ json to_json(const ModelConfig& config) {
       const auto next = std::find_if(config.layers.begin() + 1, config.layers.end(),
                                      [](const LayerSpec& layer) { return layer.window == 0; });
       const auto slides = std::ranges::find_if(config.layers, [](const LayerSpec& layer) { return layer.window > 0; });
-      object["local_attention"] = slides == config.layers.end() ? 128 : 2 * slides->window;
+      object["local_attention"] = slides == config.layers.end() ? kModernWindow : 2 * slides->window;
       object["global_attn_every_n_layers"] = next - config.layers.begin();
     }
   }

@@ -80,9 +80,12 @@ std::string file_name(const ModelConfig& config, Head head, const std::string& n
   const std::string ours = encoder_prefix(config, head);
   std::string_view module = name;
   if (module.starts_with(ours)) module.remove_prefix(ours.size());
-  std::vector<ModuleName> rows(family.modules.begin(), family.modules.end());
-  if (head == Head::kMultipleChoice && module.starts_with("classifier")) std::ranges::reverse(rows);
-  const std::string found = renamed(rows, &ModuleName::module, &ModuleName::in_file, module);
+  const auto name_of = [&](std::span<const ModuleName> rows) {
+    return renamed(rows, &ModuleName::module, &ModuleName::in_file, module);
+  };
+  const bool takes_last = head == Head::kMultipleChoice && module.starts_with("classifier");
+  const std::string found =
+      takes_last ? name_of(std::vector(family.modules.rbegin(), family.modules.rend())) : name_of(family.modules);
   if (found.empty() && !(family.berts_names && is_of_encoder(module))) return name;
   const std::string in_file = found.empty() ? std::string(module) : found;
   return is_of_encoder(module) && head != Head::kNone ? std::string(family.prefix) + in_file : in_file;

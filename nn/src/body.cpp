@@ -156,12 +156,13 @@ at::Tensor Body::encode(const Input& input, const Dropout& drop) const {
   std::map<int64_t, AttentionContext> contexts;
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     const int64_t reach = this->window(i);
+    if (contexts.contains(reach)) continue;
     TokenWindow window;
     if (reach > 0) window.left = window.right = reach;
     if (config_.is_decoder) window.right = 0;
     if (config_.is_decoder && reach > 0) window.left = reach - 1;
     if (config_.prefix_lm) window.prefix = prefix_of(input);
-    if (!contexts.contains(reach)) contexts.emplace(reach, self_attention_context(tokens, window));
+    contexts.emplace(reach, self_attention_context(tokens, window));
   }
   Pass pass{.drop = drop,
             .tokens = tokens,

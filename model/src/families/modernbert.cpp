@@ -56,6 +56,13 @@ void read_modern(const Keys& keys, ModelConfig& config) {
       keys, window, [=](int64_t layer) { return layer % interval != 0; }, config);
 }
 
+BlockSpec block_of_files() {
+  BlockSpec block = modernbert_block();
+  block.fused_qkv = BlockSpec::Fused::kParts;
+  block.fused_gate = BlockSpec::FusedGate::kGateUp;
+  return block;
+}
+
 }  // namespace
 
 ModelFamily modernbert() {
@@ -65,11 +72,7 @@ ModelFamily modernbert() {
           .prefix = "model.",
           .modules = kModernModules,
           .heads = Family::kBert,
-          .block = {.pre_norm = true,
-                    .gated = true,
-                    .first_attention_norm = false,
-                    .fused_qkv = BlockSpec::Fused::kParts,
-                    .fused_gate = BlockSpec::FusedGate::kGateUp},
+          .block = block_of_files(),
           .layers_of_heads = modern_heads(),
           .token_types = false,
           .activation = Activation::kGelu,
