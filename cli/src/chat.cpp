@@ -63,6 +63,7 @@ class Interruptible {
       std::ignore = ::write(interrupts, &one, sizeof one);
       errno = before;
     };
+    action.sa_flags = SA_RESTART;  // a write of results goes on
     sigaction(SIGINT, &action, nullptr);
   }
   ~Interruptible() { sigaction(SIGINT, &earlier_, nullptr); }

@@ -242,11 +242,13 @@ def test_interrupted(tmp_path, terminal):
     save_chat_model(tmp_path, max_position_embeddings=9000)
     chat = terminal("--model", tmp_path, "--no-stop", "--max-new-tokens", 8000, "--sample")
     chat.until("> ")
-    for message in "ab":
+    for message in "ab" * 100:  # a signal in 20 comes within a write
         chat.say(message)
         chat.until(message + r"\r\n.")
         os.write(chat.ours, b"\x03")  # the terminal makes a signal of it
         assert 0 < int(re.search(SPEED, chat.until(SPEED))[3]) < 8000
+        chat.until("> ")
+        chat.say("/reset")
         chat.until("> ")
     os.write(chat.ours, b"\x04")
     assert chat.child.wait(timeout=60) == 0
