@@ -78,10 +78,7 @@ FAMILIES = {
 # With a module for training; of the others, the part that has none.
 UNTRAINED = {
     "embedding_gemma2_text": "a projection of its results",
-    "mpnet": "relative positions of its own",
-    "deberta-v2": "relative positions of its own",
-    "deberta-v2 own projections": "relative positions of its own",
-    "deberta": "relative positions of its own",
+    "deberta": "layers of another form",
 }
 TRAINED = [family for family in FAMILIES if family not in UNTRAINED]
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]

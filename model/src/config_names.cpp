@@ -84,7 +84,9 @@ Architecture parse_architecture(const std::string& name) {
   }
   const auto names = [](const auto& all, auto member) {
     std::vector<std::string_view> listed;
-    for (const auto& each : all) listed.push_back(each.*member);
+    for (const auto& each : all) {
+      if (std::ranges::find(listed, each.*member) == listed.end()) listed.push_back(each.*member);
+    }
     return fmt::format("{}", fmt::join(listed, ", "));
   };
   fail("config",

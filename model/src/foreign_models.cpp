@@ -473,14 +473,14 @@ void check_has_module(const ModelConfig& config) {
                      .up_bias = block.up_bias,
                      .shared = block.shared};
   known.norm_bias = block.norm_bias;
+  if (config.positions.relative == PositionSpec::Relative::kDisentangled)
+    known.attention_scale = block.attention_scale;  // the encoding's
   const auto needs_own = [](const LayerSpec& layer) { return layer.head_dim > 0 || layer.key_heads > 0; };
   const std::pair<bool, const char*> parts[] = {
       {config.family == Family::kDecoder, "a causal model"},
       {block.experts > 0, "a mixture of experts"},
       {config.adapters.has_value(), "adapters for tasks"},
-      {config.positions.relative != PositionSpec::Relative::kNone, "relative positions of its own"},
       {config.output_size > 0, "a projection of its results"},
-      {block.fused_qkv == BlockSpec::Fused::kHeads, "projections joined head by head"},
       {apart(block) != known || std::ranges::any_of(config.layers, needs_own), "layers of another form"}};
   const auto* const found = std::ranges::find(parts, true, &std::pair<bool, const char*>::first);
   if (found == std::end(parts)) return check_dropout(config);

@@ -25,6 +25,11 @@ class Builder {
   void add(std::string name, std::vector<int64_t> shape, WeightRole role) {
     specs_.push_back({std::move(name), std::move(shape), role});
   }
+  // Of a position encoding.
+  void projection(const std::string& name, int64_t out, int64_t in, bool bias) {
+    add(name + ".weight", {out, in}, WeightRole::kEncoding);
+    if (bias) add(name + ".bias", {out}, WeightRole::kEncodingBias);
+  }
   void linear(const std::string& name, int64_t out, int64_t in, bool bias = true) {
     add(name + ".weight", {out, in}, WeightRole::kMatrix);
     specs_.back().transposed = block_.transposed && name.find("encoder.layer.") != std::string::npos;
@@ -160,15 +165,19 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
     to.add(prefix + kRelativeBias, {positions.rows, c.num_attention_heads}, WeightRole::kEncodingBias);
   if (positions.relative == Relative::kDisentangled) {
     to.add(prefix + kRelativeRows, {positions.rows, c.hidden_size}, WeightRole::kEncoding);
-    if (positions.relative_norm) to.norm(prefix + kRelativeNorm, c.hidden_size);
+    if (positions.relative_norm) {
+      to.add(prefix + kRelativeNorm + ".weight", {c.hidden_size}, WeightRole::kEncoding);
+      to.add(prefix + kRelativeNorm + ".bias", {c.hidden_size}, WeightRole::kEncodingBias);
+    }
   }
   const bool projects = positions.relative == Relative::kDisentangled && !positions.shared_projections;
   for (int64_t l = 0; l < (c.block.shared ? 1 : c.num_hidden_layers); ++l) {
     const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l), self = layer + "attention.self.";
     add_attention(to, layer + "attention", c, l, c.block.has_attention_norm(l));
     if (projects && positions.content_to_position)
-      to.linear(self + "pos_key_proj", c.hidden_size, c.hidden_size, c.block.qkv_bias);
-    if (projects && positions.position_to_content) to.linear(self + "pos_query_proj", c.hidden_size, c.hidden_size);
+      to.projection(self + "pos_key_proj", c.hidden_size, c.hidden_size, c.block.qkv_bias);
+    if (projects && positions.position_to_content)
+      to.projection(self + "pos_query_proj", c.hidden_size, c.hidden_size, true);
     if (c.add_cross_attention) add_attention(to, layer + "crossattention", c, l, true);
     add_feed_forward(to, layer, c, c.block.has_experts(l));
     if (c.block.layer_input_width > 0) add_layer_input(to, layer, c);

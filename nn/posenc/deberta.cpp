@@ -9,14 +9,17 @@
 // "max_relative_positions"; "position_buckets" > 0 maps distances to that many buckets per side (DeBERTa-v2),
 // which then replace m - n and k.
 //
-// All layers share P [2k, C]. Each layer has W_kr and W_qr [H*D, C], with biases; with "share_att_key" they are its W_k
+// All layers share P [2k, C]; "norm_rel_ebd": "layer_norm" normalises its rows (DeBERTa-v2), with "layer_norm_eps".
+// Each layer has W_kr and W_qr [H*D, C], with biases; with "share_att_key" they are its W_k
 // and W_q. P and the matrices start as N(0, initializer_range^2), biases as 0.
 //
 // deberta-literal is Eq. 10 as printed: both terms, P through W_k and W_q (without their biases, which k and q already
 // contain), s = 1/sqrt(D).
 //
-// Not implemented: a layer norm of P ("norm_rel_ebd"), and absolute positions before the last layers (EMD).
+// Not implemented: absolute positions before the last layers (EMD).
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -49,6 +52,10 @@ class Deberta : public Encoding {
       read_terms(options);
     }
     table_RC_ = register_parameter("rel_embeddings", drawn({table_rows_, shape.hidden_size}, shape));
+    if (norm_eps_) {
+      norm_weight_C_ = register_parameter("norm_weight", at::ones({shape.hidden_size}));
+      norm_bias_C_ = register_parameter("norm_bias", at::zeros({shape.hidden_size}));
+    }
     if (projection_ != Projection::kOwn) return;
     const int64_t all_heads = shape.heads * shape.head_dim;
     const auto weight = [&] { return drawn({all_heads, shape.hidden_size}, shape); };
@@ -73,7 +80,9 @@ class Deberta : public Encoding {
     lo = std::min(lo, delta_.hi);
     hi = std::min(hi, delta_.hi);
     const int64_t first = row_of(lo), count = row_of(hi) - first + 1;
-    return {.terms = {.scale = scale_}, .table = {table_RC_->narrow(0, first, count).unsqueeze(0), lo, hi}};
+    at::Tensor rows_RC = table_RC_->narrow(0, first, count);
+    if (norm_eps_) rows_RC = at::layer_norm(rows_RC, {shape_.hidden_size}, norm_weight_C_, norm_bias_C_, *norm_eps_);
+    return {.terms = {.scale = scale_}, .table = {rows_RC.unsqueeze(0), lo, hi}};
   }
 
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens), -delta_.lo); }
@@ -146,6 +155,8 @@ class Deberta : public Encoding {
   void read_terms(io::StrictObject& options) {
     if (const nlohmann::json* value = options.find("pos_att_type")) read_products(options, *value);
     if (options.boolean("share_att_key", false)) projection_ = Projection::kOfContent;
+    if (options.choice("norm_rel_ebd", false, {{"none", false}, {"layer_norm", true}}))
+      norm_eps_ = options.number("layer_norm_eps", 1e-7, {0, 1});
     if (const nlohmann::json* sign = options.find("p2c"); sign != nullptr && !position_to_content_) {
       fail("position_encoding", "{} must be absent where pos_att_type lists no p2c, got {}", options.path_of("p2c"),
            sign->dump());
@@ -179,10 +190,12 @@ class Deberta : public Encoding {
   bool content_to_position_ = true, position_to_content_ = true;
   Projection projection_ = Projection::kOwn;
   Sign sign_ = Sign::kQueryMinusKey;
-  int64_t table_rows_ = 0;                               // of P
-  DistanceTable delta_;                                  // without rows, distance d is in row d - lo
-  std::optional<double> scale_;                          // absent: 1/sqrt(D)
-  Parameter table_RC_;                                   // P
+  int64_t table_rows_ = 0;          // of P
+  DistanceTable delta_;             // without rows, distance d is in row d - lo
+  std::optional<double> scale_;     // absent: 1/sqrt(D)
+  Parameter table_RC_;              // P
+  std::optional<double> norm_eps_;  // absent: P is not normed
+  Parameter norm_weight_C_, norm_bias_C_;
   std::vector<Parameter> key_weights_, key_biases_;      // W_kr of each layer
   std::vector<Parameter> query_weights_, query_biases_;  // W_qr
 };
@@ -197,12 +210,13 @@ EncodingEntry deberta() {
                .source = "He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10",
                .terms = "K, Q, s",
                .parameters = "2k * C + 2 L * (C + 1) * H * D, k = max_relative_positions or position_buckets; "
-                             "2k * C with share_att_key",
+                             "2k * C with share_att_key; 2 C more with norm_rel_ebd",
                .cost = "(T + S) * N * H * D multiply-adds, N = min(T + S, 2 max_relative_positions), and at most "
                        "4k * C * H * D for the tables",
                .extrapolates = "yes, far distances share a row",
                .keys = {"max_relative_positions = -1 (max_position_embeddings)", "position_buckets = -1 (none)",
-                        "pos_att_type = [\"c2p\", \"p2c\"]", "share_att_key = false", "p2c = \"code\" (or \"paper\")"}},
+                        "pos_att_type = [\"c2p\", \"p2c\"]", "share_att_key = false", "p2c = \"code\" (or \"paper\")",
+                        "norm_rel_ebd = none (or layer_norm)", "layer_norm_eps = 1e-07 (with norm_rel_ebd)"}},
       .make = construct<Deberta, Deberta::Form::kPublished>};
 }
 

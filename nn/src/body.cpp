@@ -152,7 +152,10 @@ std::vector<Terms> Body::position_terms(int64_t tokens) const {
 }
 
 at::Tensor Body::encode(const Input& input, const Dropout& drop) const {
-  const Tokens tokens = make_tokens(input, config_.positions.padding_id);
+  // Distances count the tokens of padding that a table of positions leaves out.
+  const PositionSpec& spec = config_.positions;
+  const bool counts_twice = spec.padding_id >= 0 && spec.relative != PositionSpec::Relative::kNone;
+  const Tokens tokens = make_tokens(input, counts_twice ? -1 : spec.padding_id);
   std::map<int64_t, AttentionContext> contexts;
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     const int64_t reach = this->window(i);
@@ -174,7 +177,8 @@ at::Tensor Body::encode(const Input& input, const Dropout& drop) const {
     const at::Tensor mask = input.encoder_mask_BS.defined() ? input.encoder_mask_BS.ne(0) : at::Tensor();
     pass.cross_context = cross_attention_context(input.ids_BT, input.encoder_hidden_BSC.size(1), mask);
   }
-  at::Tensor hidden_BTC = embed(input, tokens.positions.query, drop);
+  const Tokens counted = counts_twice ? make_tokens(input, spec.padding_id) : tokens;
+  at::Tensor hidden_BTC = embed(input, counted.positions.query, drop);
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) hidden_BTC = layer_forward(i, hidden_BTC, pass);
   return config_.final_norm ? final_norm_(hidden_BTC) : hidden_BTC;
 }

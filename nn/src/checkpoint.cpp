@@ -34,12 +34,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A matrix of files that a model for training has in parts, one below the other.
+// A matrix of files that a model for training has in parts, one below the other, in the whole or in each head.
 struct JoinedMatrix {
   std::string name;                // in the middle of the names of its weight and its bias
   std::vector<std::string> parts;  // in its place
   std::vector<int64_t> rows;       // of each part
+  int64_t heads = 1;               // one after another, with their share of each part
 };
+
+// Rows of a joined matrix.
+struct PartRows {
+  int64_t heads, first, count;  // in each head
+
+  at::Tensor of(const at::Tensor& joined) const {
+    return joined.unflatten(0, {heads, -1}).narrow(1, first, count).flatten(0, 1);
+  }
+};
+
+at::Tensor joined_parts(std::vector<at::Tensor> parts, int64_t heads) {
+  for (at::Tensor& part : parts) part = part.unflatten(0, {heads, -1});
+  return at::cat(parts, 1).flatten(0, 1);
+}
 
 std::vector<JoinedMatrix> joined_matrices(const ModelConfig& config) {
   const BlockSpec block = block_in_files(config);
@@ -47,7 +62,8 @@ std::vector<JoinedMatrix> joined_matrices(const ModelConfig& config) {
   if (block.fused_qkv != BlockSpec::Fused::kNone) {
     found.push_back({".attention.self.query_key_value.",
                      {".attention.self.query.", ".attention.self.key.", ".attention.self.value."},
-                     {config.query_width(), config.key_width(), config.key_width()}});
+                     {config.query_width(), config.key_width(), config.key_width()},
+                     block.fused_qkv == BlockSpec::Fused::kHeads ? config.num_attention_heads : 1});
   }
   if (block.fused_gate != BlockSpec::FusedGate::kNone) {
     JoinedMatrix gates{".intermediate.gate_up.",
@@ -95,7 +111,7 @@ std::pair<std::string, std::string> renamed_positions(const ModelConfig& config,
   if (config.family != Family::kBert || !learned || config.is_foreign()) return {};
   const std::string ours = std::string(kEncodingPrefix) + "weight";
   const std::string berts = encoder_prefix(config, head) + kLearnedPositions;
-  const bool is_berts = has_learned_positions(config);
+  const bool is_berts = has_berts_positions(config);
   const auto found = std::ranges::find_if(file, [&](const NamedShape& tensor) {
     return is_berts ? tensor.name == ours : tensor.name.ends_with(kLearnedPositions);
   });
@@ -107,7 +123,7 @@ std::pair<std::string, std::string> renamed_positions(const ModelConfig& config,
 struct ListedTensors {
   std::vector<NamedShape> shapes;
   std::map<std::string, std::string> stored_as;  // listed name -> the file's, where they differ
-  std::map<std::string, int64_t> first_row;      // listed name -> where it begins in a joined matrix
+  std::map<std::string, PartRows> parts;         // listed name -> what it is of a joined matrix
 
   std::string in_file(const std::string& listed) const {
     const auto found = stored_as.find(listed);
@@ -132,15 +148,16 @@ void list_parts(const ModelConfig& config, Head head, const JoinedMatrix& joined
       tensor.shape[0] = joined.rows[i];
       shapes.push_back({listed, tensor.shape});
       list.stored_as[listed] = tensor.name;
-      list.first_row[listed] = first;
-      first += joined.rows[i];
+      const int64_t count = joined.rows[i] / joined.heads;
+      list.parts[listed] = {joined.heads, first, count};
+      first += count;
     }
   }
   list.shapes = std::move(shapes);
 }
 
 ListedTensors list_tensors(const CheckpointFiles& checkpoint, const ModelConfig& config, Head head) {
-  ListedTensors list{.shapes = checkpoint.shapes(), .stored_as = {}, .first_row = {}};
+  ListedTensors list{.shapes = checkpoint.shapes(), .stored_as = {}, .parts = {}};
   const auto [in_file_as, positions] = renamed_positions(config, head, list.shapes);
   for (NamedShape& tensor : list.shapes) {
     if (tensor.name != in_file_as) continue;
@@ -149,6 +166,16 @@ ListedTensors list_tensors(const CheckpointFiles& checkpoint, const ModelConfig&
   }
   for (const JoinedMatrix& joined : joined_matrices(config)) list_parts(config, head, joined, list);
   return list;
+}
+
+// The tensors of the encoding, under their names in the model.
+void rename_tensors(const ModelConfig& config, Head head, const Encoding& encoding, const WeightMatch& match,
+                    ListedTensors& list) {
+  for (const auto& [in_model, listed] : renamed_tensors(config, head, encoding)) {
+    const std::string& name = match.names.at(listed);
+    std::ranges::find(list.shapes, name, &NamedShape::name)->name = in_model;
+    list.stored_as[in_model] = list.in_file(name);
+  }
 }
 
 // Loader rule (b): a tied model whose file has another decoder is not tied. What the file has once is then listed
@@ -187,6 +214,7 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   if (of_transformers.fresh.empty()) empty.emplace();
   if (config.tie_word_embeddings) untie_stored_head(checkpoint, of_transformers, config, list);
   const auto encoding = make_position_encoding(config);
+  rename_tensors(config, head, *encoding, of_transformers, list);
   const auto linear = make_linear_attention(config);
   const std::vector<WeightSpec> specs = model_weight_specs(config, head, *encoding, linear);
   const WeightMatch match = match_weights(config, head, list.shapes, fresh_head, specs);
@@ -200,8 +228,7 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
     if (listed == match.names.end()) continue;  // computed or fresh
     const io::TensorView& view = checkpoint.at(list.in_file(listed->second));
     at::Tensor stored = read_tensor(view, spec.role);
-    if (const auto first = list.first_row.find(listed->second); first != list.first_row.end())
-      stored = stored.narrow(0, first->second, spec.shape[0]);
+    if (const auto part = list.parts.find(listed->second); part != list.parts.end()) stored = part->second.of(stored);
     if (spec.role == WeightRole::kBuffer) {
       load_buffer(buffers[spec.name], stored, view.name);
     } else if (spec.role == WeightRole::kTable) {
@@ -264,7 +291,7 @@ void join_parts(const JoinedMatrix& joined, StoredTensors& stored) {
     if (const auto found = parts.find(spec.name); found != parts.end()) {
       const std::vector<at::Tensor>& all = found->second;
       if (!std::ranges::all_of(all, &at::Tensor::defined)) continue;
-      value = at::cat(all);
+      value = joined_parts(all, joined.heads);
       spec.shape = value.sizes().vec();
     }
     whole.specs.push_back(std::move(spec));
@@ -276,7 +303,12 @@ void join_parts(const JoinedMatrix& joined, StoredTensors& stored) {
 StoredTensors stored_tensors(const Model& model) {
   StoredTensors stored{model.weight_specs(), stored_values(model)};
   for (const JoinedMatrix& joined : joined_matrices(model.config())) join_parts(joined, stored);
-  for (WeightSpec& spec : stored.specs) spec.name = file_name(model.config(), model.head(), spec.name);
+  const auto renamed = renamed_tensors(model.config(), model.head(), model.position_encoding());
+  for (WeightSpec& spec : stored.specs) {
+    const auto found = std::ranges::find(renamed, spec.name, &std::pair<std::string, std::string>::first);
+    if (found != renamed.end()) spec.name = found->second;
+    spec.name = file_name(model.config(), model.head(), spec.name);
+  }
   return stored;
 }
 

@@ -172,12 +172,12 @@ Model::Model(const ModelConfig& given, Head head, std::shared_ptr<Encoding> enco
   impl_->config = config;
   impl_->head = head;
   for (const WeightSpec& spec : rf::weight_specs(config, head)) {
-    if (spec.role == WeightRole::kTable || spec.role == WeightRole::kEncoding) continue;
+    if (spec.role == WeightRole::kTable || is_of_encoding(spec.role)) continue;
     register_dotted(*this, spec.name, initial_value(spec, config));
   }
   impl_->encoding = encoding ? encoding : make_position_encoding(config);
   const std::string prefix = encoder_prefix(config, head);
-  if (has_learned_positions(config)) {
+  if (has_berts_positions(config)) {
     register_dotted(*this, prefix + kLearnedPositions, impl_->encoding->parameters().at(0));
   } else {
     register_module("position_encoding", impl_->encoding);

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "python_encoding.h"
 #include "rf/io/error.h"
@@ -104,7 +105,70 @@ class LayerRotations : public LengthFreeEncoding {
   std::vector<int> of_layer_;
 };
 
+using Relative = PositionSpec::Relative;
+
+bool is_relative(const ModelConfig& config) { return config.positions.relative != Relative::kNone; }
+
+EncodingConfig relative_encoding(const ModelConfig& config) {
+  const PositionSpec& spec = config.positions;
+  if (spec.relative == Relative::kLinear) return {.type = "alibi", .options = "{}"};
+  if (spec.relative == Relative::kBuckets) {
+    constexpr int64_t kBuckets = 32;
+    if (spec.rows != kBuckets) {
+      fail("model", "relative_attention_num_buckets must be {} for training, since {} reads no more, got {}", kBuckets,
+           config.foreign_type, spec.rows);
+    }
+    return {.type = "t5", .options = R"({"scale":"sqrt"})"};
+  }
+  nlohmann::json options = {{"max_relative_positions", spec.max_distance}, {"share_att_key", spec.shared_projections}};
+  options["pos_att_type"] = nlohmann::json::array();
+  if (spec.content_to_position) options["pos_att_type"].push_back("c2p");
+  if (spec.position_to_content) options["pos_att_type"].push_back("p2c");
+  if (spec.buckets > 0) options["position_buckets"] = spec.buckets;
+  if (spec.relative_norm) {
+    options["norm_rel_ebd"] = "layer_norm";
+    options["layer_norm_eps"] = config.layer_norm_eps;
+  }
+  return {.type = "deberta", .options = options.dump()};
+}
+
+std::vector<EncodingConfig> encodings_of(const ModelConfig& config) {
+  if (!is_relative(config)) return config.position_encodings;
+  std::vector<EncodingConfig> encodings;
+  if (config.positions.learned) encodings.push_back({.type = "learned", .options = "{}"});
+  encodings.push_back(relative_encoding(config));
+  return encodings;
+}
+
+// Of a tensor of the encoding, in weight_specs().
+std::string listed_name(const std::string& prefix, const std::string& name) {
+  constexpr std::pair<const char*, const char*> kTables[] = {
+      {"weight", kLearnedPositions}, {"relative_attention_bias", kRelativeBias}, {"rel_embeddings", kRelativeRows}};
+  for (const auto& [ours, listed] : kTables) {
+    if (name == ours) return prefix + listed;
+  }
+  const size_t cut = name.rfind('_');
+  const std::string part = name.substr(cut + 1), module = name.substr(0, cut);
+  if (module == "norm") return fmt::format("{}{}.{}", prefix, kRelativeNorm, part);
+  const size_t dot = module.rfind('.');  // layer.0.pos_key_proj
+  return fmt::format("{}encoder.{}.attention.self.{}.{}", prefix, module.substr(0, dot), module.substr(dot + 1), part);
+}
+
 }  // namespace
+
+bool has_berts_positions(const ModelConfig& config) { return has_learned_positions(config) && !is_relative(config); }
+
+std::vector<std::pair<std::string, std::string>> renamed_tensors(const ModelConfig& config, Head head,
+                                                                 const Encoding& encoding) {
+  std::vector<std::pair<std::string, std::string>> names;
+  if (!is_relative(config)) return names;
+  const bool is_combined = config.positions.learned;
+  for (const auto& item : encoding.named_parameters()) {
+    const std::string name = is_combined ? item.key().substr(item.key().find('.') + 1) : item.key();
+    names.emplace_back(kEncodingPrefix + item.key(), listed_name(encoder_prefix(config, head), name));
+  }
+  return names;
+}
 
 std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config) {
   if (!config.rotations.empty()) return std::make_shared<LayerRotations>(config);
@@ -112,7 +176,7 @@ std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config) {
   const EncodingShape shape = encoding_shape(config);
   std::vector<std::shared_ptr<Encoding>> encodings;
   bool rotates = false;
-  for (const EncodingConfig& encoding : config.position_encodings) {
+  for (const EncodingConfig& encoding : encodings_of(config)) {
     encodings.push_back(make_encoding(encoding, shape));
     rotates = rotates || (config.rotary_value && rotates_keys(*encodings.back()));
   }
@@ -139,7 +203,8 @@ std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelC
 std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head, const Encoding& encoding,
                                            const std::vector<std::shared_ptr<LinearAttention>>& linear) {
   std::vector<WeightSpec> specs = weight_specs(config, head);
-  if (has_learned_positions(config)) return specs;
+  if (has_berts_positions(config)) return specs;
+  std::erase_if(specs, [](const WeightSpec& each) { return is_of_encoding(each.role); });
   for (const auto& item : encoding.named_parameters()) {
     specs.push_back({kEncodingPrefix + item.key(), item.value().sizes().vec(), encoding_role(item.key())});
   }

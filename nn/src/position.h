@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "rf/model/config.h"
@@ -23,6 +25,14 @@ std::shared_ptr<Encoding> make_stored_rotation(const at::Tensor& table_MD);
 
 // One per layer; empty for softmax attention.
 std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config);
+
+// Whether the model has the trained positions of a BERT under transformers' name.
+bool has_berts_positions(const ModelConfig& config);
+
+// Tensors of the encoding by their names in the model, and in weight_specs(): of a model of another library whose
+// encoding has trained tables by distance.
+std::vector<std::pair<std::string, std::string>> renamed_tensors(const ModelConfig& config, Head head,
+                                                                 const Encoding& encoding);
 
 // The weights that model/weights.h lists; the encoding's tensors, under kEncodingPrefix unless transformers has a name
 // for them; and the buffers of linear attention, under kLinearAttentionPrefix and the layer.

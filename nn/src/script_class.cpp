@@ -111,6 +111,7 @@ nlohmann::json layout_of(const ModelConfig& config, Head head) {
           {"max_position_embeddings", config.max_position_embeddings},
           {"position_encoding", fmt::format("{}", fmt::join(names, "+"))},
           {"padding_id", config.positions.padding_id},
+          {"has_distances", config.positions.relative != PositionSpec::Relative::kNone},
           {"windows", windows},
           {"pre_norm", config.block.pre_norm},
           {"embedding_norm", config.embedding_norm},

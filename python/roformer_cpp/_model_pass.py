@@ -146,6 +146,7 @@ class Pass:
     key_heads: int
     windows: list[int]  # of layers; 0: none
     padding_id: int  # of tokens that positions do not count; -1: they count all
+    has_distances: bool  # which count them, so only the table of positions does not
     dtype: torch.dtype  # of queries, keys and values
     weight_dtype: torch.dtype
     is_causal: bool
@@ -171,8 +172,10 @@ class Pass:
             where = torch.arange(before, before + tokens, device=device)
             if self.padding_id >= 0:
                 counts = ids.to(device).ne(self.padding_id)
-                where = counts.cumsum(1) * counts - 1
+                counted = counts.cumsum(1) * counts - 1
+                where = where if self.has_distances else counted
         self.positions = where = where.unsqueeze(0) if where.dim() == 1 else where
+        self.counted = counted if positions is None and self.padding_id >= 0 else where
         sequences, is_packed = _sequences(ids, mask, segments), segments is not None and len(ids) > 0
         self.key_positions = None
         if before:
@@ -225,8 +228,8 @@ class Pass:
     def input(self) -> Tensor | None:
         dtype = self.weight_dtype
         if torch.compiler.is_compiling():
-            return self.encoding.input(self.positions, dtype=dtype)
-        given = self.positions, SCALAR_TYPES[dtype], self.real_positions
+            return self.encoding.input(self.counted, dtype=dtype)
+        given = self.counted, SCALAR_TYPES[dtype], self.real_positions
         return operator_call("encoding", self.encoding._script.input, self.encoding._tensors(), *given)
 
     def layer_input(self, layer: int) -> Tensor | None:

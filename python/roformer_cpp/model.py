@@ -167,7 +167,7 @@ class Model(ScriptModule):
         drop = Dropout(*_draws(key)) if self.training else Dropout()
         causal, p = layout["is_decoder"], layout["attention_dropout"]
         linear = self.linear_attention if layout["linear_attention"] is not None else []
-        facts = (layout[name] for name in ("heads", "key_heads", "windows", "padding_id"))
+        facts = (layout[name] for name in ("heads", "key_heads", "windows", "padding_id", "has_distances"))
         step = Pass(self._encoding, *facts, *dtype, causal, p, linear, drop, attends=attends)
         step.cache = None if cache is None else cache.begun(layout["layers"])
         step.encoder_hidden, step.states = given.get("encoder_hidden"), [] if states else None

@@ -168,7 +168,9 @@ REFUSED |= {"deberta": [
     ({"share_att_key": "yes"}, "share_att_key must be true or false.*yes"),
     ({"p2c": "theirs"}, "p2c must be one of code, paper.*theirs"),
     ({"p2c": "paper", "pos_att_type": ["c2p"]}, 'p2c must be absent where pos_att_type lists no p2c, got "paper"'),
-    ({"norm_rel_ebd": "layer_norm"}, "norm_rel_ebd"),
+    ({"norm_rel_ebd": "rms_norm"}, "norm_rel_ebd must be one of none, layer_norm.*rms_norm"),
+    ({"layer_norm_eps": 1e-5}, "layer_norm_eps"),
+    ({"norm_rel_ebd": "layer_norm", "layer_norm_eps": 2.0}, "layer_norm_eps must be.*2"),
 ]}  # fmt: skip
 
 STARTS |= {
@@ -202,6 +204,10 @@ def bucketed(distance: int, buckets: int, max_positions: int) -> int:
 def projections_of(case: Case, encoding, config, layer):
     """W_kr and W_qr of a layer as functions of a row of P, [H*D]."""
     p = parameter(encoding, "rel_embeddings")
+    if "norm_rel_ebd" in config:
+        p = p - p.mean(1, keepdims=True)
+        p = p / np.sqrt((p * p).mean(1, keepdims=True) + config["layer_norm_eps"])
+        p = p * parameter(encoding, "norm_weight") + parameter(encoding, "norm_bias")
     if encoding.name == "deberta-literal":
         return lambda row: case.w_k @ p[row], lambda row: case.w_q @ p[row]
     if config.get("share_att_key"):  # biases included, as in transformers
@@ -224,6 +230,8 @@ def projections_of(case: Case, encoding, config, layer):
     ("deberta", {"pos_att_type": "c2p|p2c"}),
     ("deberta", {"position_buckets": 8, "max_relative_positions": 50}),
     ("deberta", {"position_buckets": 8, "max_relative_positions": 50, "p2c": "paper"}),
+    ("deberta", {"norm_rel_ebd": "layer_norm", "layer_norm_eps": 0.1}),
+    ("deberta", {"norm_rel_ebd": "layer_norm", "layer_norm_eps": 0.1, "share_att_key": True}),
     ("deberta-literal", {}),
 ])  # fmt: skip
 def test_equation_of_deberta(name, config, positions):

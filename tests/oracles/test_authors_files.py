@@ -103,6 +103,15 @@ def test_jina_bert(config, prefix, tmp_path):
     assert_close(Engine(tmp_path, head="none").hidden(rows), theirs)
     with pytest.raises(EngineError, match="at most the 200 positions"):
         Engine(tmp_path, head="none").hidden(rows_of((201,)))
+    if for_code:
+        with pytest.raises(RuntimeError, match="which has layers of another form"):
+            roformer_cpp.load_model(tmp_path, "JinaBertModel")
+        return
+    model = roformer_cpp.load_model(tmp_path, "JinaBertModel", allow_fresh_head=True)  # the pooler
+    hidden = [model(torch.tensor(row)[None].long())["hidden"][0].detach().numpy() for row in rows]
+    assert_close(np.concatenate(hidden), theirs)
+    model.save(tmp_path / "saved")
+    assert_close(Engine(tmp_path / "saved", head="none").hidden(rows), theirs)
 
 
 def test_head_of_jina_bert(tmp_path):

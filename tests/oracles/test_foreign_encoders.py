@@ -91,7 +91,7 @@ def test_gradients(family, tmp_path):
     assert ours.keys() == theirs.keys()
     largest = max(gradient.abs().max() for gradient in ours.values())
     for name, gradient in ours.items():
-        if name.endswith("key.bias") and gradient.abs().max() <= tol.T4_MAX * largest:
+        if name.endswith(("key.bias", "pos_key_proj_bias")) and gradient.abs().max() <= tol.T4_MAX * largest:
             assert theirs[name].abs().max() <= tol.T4_MAX * largest  # 0 without roundings, unless keys are rotated
         else:
             assert_close(gradient.numpy(), theirs[name].detach().numpy())
@@ -231,8 +231,10 @@ def test_padding_inside(family, tmp_path):
     oracle = make_encoder(family, "Model", tmp_path)
     for pad in (0, 1, 3):
         row = np.array([5, 7, pad, 9, pad, pad, 11, 4], np.int32)
-        theirs = oracle(torch.tensor(row)[None].long(), attention_mask=torch.ones(1, len(row)))
-        assert_close(Engine(tmp_path).hidden([row]), theirs.last_hidden_state[0].detach().numpy())
+        ids = torch.tensor(row)[None].long()
+        theirs = oracle(ids, attention_mask=torch.ones(1, len(row))).last_hidden_state[0].detach().numpy()
+        assert_close(Engine(tmp_path).hidden([row]), theirs)
+        assert_close(roformer_cpp.load_model(tmp_path)(ids)["hidden"][0].detach().numpy(), theirs)
 
 
 @pytest.mark.parametrize(("family", "length"), (("roberta", 62), ("xlm-roberta", 60), ("mpnet", 158), ("electra", 64)))
@@ -253,7 +255,14 @@ def test_distances(terms, buckets, tmp_path):
     changes = {"pos_att_type": terms, "position_buckets": buckets, "max_relative_positions": 40}
     oracle = make_encoder("deberta-v2", "Model", tmp_path, **changes, max_position_embeddings=200)
     row = rows_of((150,))[0]
-    assert_close(Engine(tmp_path).hidden([row]), theirs_of(oracle, row))
+    theirs = theirs_of(oracle, row)
+    assert_close(Engine(tmp_path).hidden([row]), theirs)
+    if terms:
+        hidden = roformer_cpp.load_model(tmp_path)(torch.tensor(row)[None].long())["hidden"]
+        assert_close(hidden[0].detach().numpy(), theirs)
+    else:
+        with pytest.raises(RuntimeError, match=r"pos_att_type must list c2p, p2c or both, got \[\]"):
+            roformer_cpp.load_model(tmp_path)
 
 
 @pytest.mark.parametrize(

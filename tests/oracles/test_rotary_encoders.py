@@ -323,5 +323,10 @@ def test_neobert(tmp_path):
         roformer_cpp.export_onnx(tmp_path / name, tmp_path / "model.onnx")
         logits = run(tmp_path / "model.onnx", *padded([rows[1]], [[0] * len(rows[1])]))["logits"]
         assert_close(logits[0], theirs.detach().numpy())
-    with pytest.raises(RuntimeError, match="got neobert, which has projections joined head by head"):
-        roformer_cpp.load_model(tmp_path / "bare")
+    for name, theirs in (("bare", hidden[1]), ("words", decoder(hidden[1])), ("labels", labels[1])):
+        model = roformer_cpp.load_model(tmp_path / name)
+        ours = model(torch.tensor(rows[1])[None].long())["hidden" if name == "bare" else "logits"]
+        assert_close(ours[0].detach().numpy(), theirs.detach().numpy())
+        model.save(tmp_path / "saved")
+        given, saved = (load_file(folder / "model.safetensors") for folder in (tmp_path / name, tmp_path / "saved"))
+        assert given.keys() == saved.keys() and all(np.array_equal(given[key], saved[key]) for key in given)

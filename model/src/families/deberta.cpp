@@ -2,6 +2,7 @@
 // for queries and keys, no pooler in the encoder, and a dense layer before classification.
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "../rotary_report/parts.h"
@@ -12,6 +13,7 @@ namespace rf {
 
 namespace {
 
+constexpr size_t kOfVersion1 = 3;  // the first of them
 constexpr ModuleName kDebertaModules[] = {
     {"encoder.layer.{}.attention.self.query_key_value", "encoder.layer.{}.attention.self.in_proj", ""},
     {"encoder.layer.{}.attention.self.pos_key_proj", "encoder.layer.{}.attention.self.pos_proj", ""},
@@ -71,7 +73,7 @@ void read_distances(const Keys& keys, ModelConfig& config) {
     fail(keys.file(), "pos_att_type must be of c2p and p2c, each once, got {}",
          shown(*given(keys.json(), "pos_att_type")));
   }
-  config.block.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim()) * parts);
+  if (parts > 1) config.block.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim()) * parts);
   config.summary_type = "first";
   if (!keys.boolean("legacy", true)) config.tie_word_embeddings = true;  // whose head reads the word embeddings
   config.heads.activation = activation_in(keys, "pooler_hidden_act", Activation::kGelu);
@@ -121,6 +123,7 @@ ModelFamily deberta() {
   ModelFamily family = deberta_v2();
   family.model_type = "deberta";
   family.classes = "Deberta";
+  family.modules = kDebertaModules;
   family.keys = {"relative_attention", "max_relative_positions", "pos_att_type", "position_biased_input", "legacy",
                  "pooler_hidden_act",  "pooler_hidden_size",     "talking_head"};
   family.read = read_version_1;
@@ -128,7 +131,8 @@ ModelFamily deberta() {
 }
 
 ModelFamily deberta_v2() {
-  ModelFamily family = like_bert("deberta-v2", "DebertaV2", "deberta.", kDebertaModules);
+  ModelFamily family =
+      like_bert("deberta-v2", "DebertaV2", "deberta.", std::span(kDebertaModules).subspan(kOfVersion1));
   family.layers_of_heads = {
       .sequence = HeadSpec::Before::kDense, .choice = HeadSpec::Before::kDense, .bare_pooler = false};
   family.eps = 1e-7;

@@ -31,6 +31,9 @@ enum class WeightRole {
 bool decays(WeightRole role, size_t dimensions);
 // kEncodingBias if the parameter of an encoding is called "gate" or its name ends in "bias", otherwise kEncoding.
 WeightRole encoding_role(const std::string& name);
+inline bool is_of_encoding(WeightRole role) {
+  return role == WeightRole::kEncoding || role == WeightRole::kEncodingBias;
+}
 
 struct WeightSpec {
   std::string name;  // as transformers names it in the task model, for example "roformer.embeddings.LayerNorm.weight"
