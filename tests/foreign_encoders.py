@@ -26,10 +26,10 @@ WINDOWS = {"num_hidden_layers": 4, "local_attention": 8}
 DEBERTA = {
     "relative_attention": True,
     "pos_att_type": ["p2c", "c2p"],
-    "norm_rel_ebd": "layer_norm",
     "position_biased_input": False,
     "type_vocab_size": 0,
 }
+DEBERTA_V2 = DEBERTA | {"norm_rel_ebd": "layer_norm"}
 GEMMA2 = {
     "head_dim": 10,
     "num_key_value_heads": 2,
@@ -65,11 +65,11 @@ FAMILIES = {
     ),
     "electra": ("Electra", BERT_HEADS, {"embedding_size": 20}),
     "mpnet": ("MPNet", BERT_HEADS, {"max_position_embeddings": 160}),
-    "deberta-v2": ("DebertaV2", BERT_HEADS, DEBERTA | {"position_buckets": 16, "share_att_key": True}),
+    "deberta-v2": ("DebertaV2", BERT_HEADS, DEBERTA_V2 | {"position_buckets": 16, "share_att_key": True}),
     "deberta-v2 own projections": (
         "DebertaV2",
         BERT_HEADS,
-        DEBERTA | {"max_relative_positions": 9, "position_biased_input": True, "type_vocab_size": 2},
+        DEBERTA_V2 | {"max_relative_positions": 9, "position_biased_input": True, "type_vocab_size": 2},
     ),
     "deberta": ("Deberta", BERT_HEADS[:-1], DEBERTA | {"max_relative_positions": 11}),
     "ernie": ("Ernie", (*BERT_HEADS, "ForNextSentencePrediction"), {"use_task_id": True}),
@@ -78,7 +78,6 @@ FAMILIES = {
 # With a module for training; of the others, the part that has none.
 UNTRAINED = {
     "embedding_gemma2_text": "a projection of its results",
-    "deberta": "layers of another form",
 }
 TRAINED = [family for family in FAMILIES if family not in UNTRAINED]
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]

@@ -473,6 +473,7 @@ void check_has_module(const ModelConfig& config) {
                      .up_bias = block.up_bias,
                      .shared = block.shared};
   known.norm_bias = block.norm_bias;
+  known.query_value_bias = block.query_value_bias;
   if (config.positions.relative == PositionSpec::Relative::kDisentangled)
     known.attention_scale = block.attention_scale;  // the encoding's
   const auto needs_own = [](const LayerSpec& layer) { return layer.head_dim > 0 || layer.key_heads > 0; };

@@ -52,11 +52,11 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c, i
   if (block.fused_qkv != BlockSpec::Fused::kNone) {
     to.linear(name + ".self.query_key_value", queries + 2 * keys, c.hidden_size, block.qkv_bias);
   } else {
-    to.linear(name + ".self.query", queries, c.hidden_size, block.qkv_bias);
+    to.linear(name + ".self.query", queries, c.hidden_size, block.qkv_bias || block.query_value_bias);
     to.linear(name + ".self.key", keys, c.hidden_size, block.qkv_bias);
-    to.linear(name + ".self.value", keys, c.hidden_size, block.qkv_bias);
+    to.linear(name + ".self.value", keys, c.hidden_size, block.qkv_bias || block.query_value_bias);
   }
-  if (block.query_value_bias) {
+  if (block.query_value_bias && block.fused_qkv != BlockSpec::Fused::kNone) {
     to.add(name + ".self.q_bias", {queries}, WeightRole::kBias);
     to.add(name + ".self.v_bias", {keys}, WeightRole::kBias);
   }

@@ -11,7 +11,8 @@
 //
 // All layers share P [2k, C]; "norm_rel_ebd": "layer_norm" normalises its rows (DeBERTa-v2), with "layer_norm_eps".
 // Each layer has W_kr and W_qr [H*D, C], with biases; with "share_att_key" they are its W_k
-// and W_q. P and the matrices start as N(0, initializer_range^2), biases as 0.
+// and W_q. "pos_key_bias": false leaves out the bias of W_kr (DeBERTa-v1). P and the matrices start as N(0,
+// initializer_range^2), biases as 0.
 //
 // deberta-literal is Eq. 10 as printed: both terms, P through W_k and W_q (without their biases, which k and q already
 // contain), s = 1/sqrt(D).
@@ -62,7 +63,7 @@ class Deberta : public Encoding {
     const auto bias = [&] { return at::zeros({all_heads}); };
     if (content_to_position_) {
       key_weights_ = layer_parameters(*this, shape.layers, "pos_key_proj_weight", weight);
-      key_biases_ = layer_parameters(*this, shape.layers, "pos_key_proj_bias", bias);
+      if (has_key_bias_) key_biases_ = layer_parameters(*this, shape.layers, "pos_key_proj_bias", bias);
     }
     if (position_to_content_) {
       query_weights_ = layer_parameters(*this, shape.layers, "pos_query_proj_weight", weight);
@@ -93,7 +94,8 @@ class Deberta : public Encoding {
     Terms terms = shared.terms;
     const DistanceTable& table = shared.table;
     const auto rows = [&](const auto& weights, const auto& biases, const at::Tensor& weight, const at::Tensor& bias) {
-      if (projection_ == Projection::kOwn) return by_distance(table, weights.at(layer), biases.at(layer));
+      if (projection_ == Projection::kOwn)
+        return by_distance(table, weights.at(layer), biases.empty() ? at::Tensor() : at::Tensor(biases.at(layer)));
       if (!weight.defined()) fail(name_, "terms must be given the layer's projections, got none");
       return by_distance(table, weight, projection_ == Projection::kOfContent ? bias : at::Tensor());
     };
@@ -155,6 +157,7 @@ class Deberta : public Encoding {
   void read_terms(io::StrictObject& options) {
     if (const nlohmann::json* value = options.find("pos_att_type")) read_products(options, *value);
     if (options.boolean("share_att_key", false)) projection_ = Projection::kOfContent;
+    if (projection_ == Projection::kOwn) has_key_bias_ = options.boolean("pos_key_bias", true);
     if (options.choice("norm_rel_ebd", false, {{"none", false}, {"layer_norm", true}}))
       norm_eps_ = options.number("layer_norm_eps", 1e-7, {0, 1});
     if (const nlohmann::json* sign = options.find("p2c"); sign != nullptr && !position_to_content_) {
@@ -196,6 +199,7 @@ class Deberta : public Encoding {
   Parameter table_RC_;              // P
   std::optional<double> norm_eps_;  // absent: P is not normed
   Parameter norm_weight_C_, norm_bias_C_;
+  bool has_key_bias_ = true;
   std::vector<Parameter> key_weights_, key_biases_;      // W_kr of each layer
   std::vector<Parameter> query_weights_, query_biases_;  // W_qr
 };
@@ -203,21 +207,21 @@ class Deberta : public Encoding {
 }  // namespace
 
 EncodingEntry deberta() {
-  return {
-      .info = {.name = "deberta",
-               .summary = "content-to-position and position-to-content scores, through projections of their own",
-               .equation = "score = s [q.k + q.(W_kr P[r]) + k.(W_qr P[r])], s = 1/sqrt(3D)",
-               .source = "He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10",
-               .terms = "K, Q, s",
-               .parameters = "2k * C + 2 L * (C + 1) * H * D, k = max_relative_positions or position_buckets; "
-                             "2k * C with share_att_key; 2 C more with norm_rel_ebd",
-               .cost = "(T + S) * N * H * D multiply-adds, N = min(T + S, 2 max_relative_positions), and at most "
-                       "4k * C * H * D for the tables",
-               .extrapolates = "yes, far distances share a row",
-               .keys = {"max_relative_positions = -1 (max_position_embeddings)", "position_buckets = -1 (none)",
-                        "pos_att_type = [\"c2p\", \"p2c\"]", "share_att_key = false", "p2c = \"code\" (or \"paper\")",
-                        "norm_rel_ebd = none (or layer_norm)", "layer_norm_eps = 1e-07 (with norm_rel_ebd)"}},
-      .make = construct<Deberta, Deberta::Form::kPublished>};
+  return {.info = {.name = "deberta",
+                   .summary = "content-to-position and position-to-content scores, through projections of their own",
+                   .equation = "score = s [q.k + q.(W_kr P[r]) + k.(W_qr P[r])], s = 1/sqrt(3D)",
+                   .source = "He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10",
+                   .terms = "K, Q, s",
+                   .parameters = "2k * C + 2 L * (C + 1) * H * D, k = max_relative_positions or position_buckets; "
+                                 "2k * C with share_att_key; 2 C more with norm_rel_ebd",
+                   .cost = "(T + S) * N * H * D multiply-adds, N = min(T + S, 2 max_relative_positions), and at most "
+                           "4k * C * H * D for the tables",
+                   .extrapolates = "yes, far distances share a row",
+                   .keys = {"max_relative_positions = -1 (max_position_embeddings)", "position_buckets = -1 (none)",
+                            "pos_att_type = [\"c2p\", \"p2c\"]", "share_att_key = false", "pos_key_bias = true",
+                            "p2c = \"code\" (or \"paper\")", "norm_rel_ebd = none (or layer_norm)",
+                            "layer_norm_eps = 1e-07 (with norm_rel_ebd)"}},
+          .make = construct<Deberta, Deberta::Form::kPublished>};
 }
 
 EncodingEntry deberta_literal() {

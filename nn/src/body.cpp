@@ -28,7 +28,11 @@ at::Tensor project(const Linear& q, const Linear& k, const Linear& v, const at::
   const int64_t rows = hidden_BTC.size(0) * hidden_BTC.size(1);
   if (rows < q.weight->size(0)) return at::cat({q(hidden_BTC), k(hidden_BTC), v(hidden_BTC)}, -1);
   Linear joined{Parameter(at::cat({q.weight, k.weight, v.weight})), Parameter()};
-  if (q.bias->defined()) joined.bias = Parameter(at::cat({q.bias, k.bias, v.bias}));
+  if (q.bias->defined()) {
+    at::Tensor of_keys = k.bias;
+    if (!of_keys.defined()) of_keys = at::zeros({k.weight->size(0)}, q.bias->options());
+    joined.bias = Parameter(at::cat({q.bias, of_keys, v.bias}));
+  }
   return joined(hidden_BTC);
 }
 

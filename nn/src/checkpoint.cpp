@@ -36,7 +36,7 @@ namespace fs = std::filesystem;
 
 // A matrix of files that a model for training has in parts, one below the other, in the whole or in each head.
 struct JoinedMatrix {
-  std::string name;                // in the middle of the names of its weight and its bias
+  std::string name;                // in the names of its weight and its bias
   std::vector<std::string> parts;  // in its place
   std::vector<int64_t> rows;       // of each part
   int64_t heads = 1;               // one after another, with their share of each part
@@ -59,6 +59,10 @@ at::Tensor joined_parts(std::vector<at::Tensor> parts, int64_t heads) {
 std::vector<JoinedMatrix> joined_matrices(const ModelConfig& config) {
   const BlockSpec block = block_in_files(config);
   std::vector<JoinedMatrix> found;
+  if (block.query_value_bias) {
+    found.push_back({".attention.self.q_bias", {".attention.self.query.bias"}, {config.query_width()}});
+    found.push_back({".attention.self.v_bias", {".attention.self.value.bias"}, {config.key_width()}});
+  }
   if (block.fused_qkv != BlockSpec::Fused::kNone) {
     found.push_back({".attention.self.query_key_value.",
                      {".attention.self.query.", ".attention.self.key.", ".attention.self.value."},

@@ -124,6 +124,7 @@ EncodingConfig relative_encoding(const ModelConfig& config) {
   options["pos_att_type"] = nlohmann::json::array();
   if (spec.content_to_position) options["pos_att_type"].push_back("c2p");
   if (spec.position_to_content) options["pos_att_type"].push_back("p2c");
+  if (!spec.shared_projections) options["pos_key_bias"] = config.block.qkv_bias;
   if (spec.buckets > 0) options["position_buckets"] = spec.buckets;
   if (spec.relative_norm) {
     options["norm_rel_ebd"] = "layer_norm";

@@ -118,12 +118,15 @@ class SelfAttention(nn.Module):
         if not is_plain(Linear, *linears) or x.shape[0] * x.shape[1] < len(self.query.weight):
             return [linear(x).unflatten(-1, (n, -1)) for linear, n in zip(linears, heads, strict=True)]
         weight = torch.cat([linear.weight for linear in linears])
-        bias = None if self.query.bias is None else torch.cat([linear.bias for linear in linears])
+        biases = [linear.bias for linear in linears]
+        if biases[1] is None and biases[0] is not None:  # DeBERTa-v1
+            biases[1] = torch.zeros_like(biases[0])
+        bias = None if biases[0] is None else torch.cat(biases)
         return torch.ops.roformer.linear_layer(x, weight, bias).unflatten(-1, (sum(heads), -1)).split(heads, 2)
 
     def projections(self, encoding: Encoding) -> list[Tensor]:
         weights, biases = weights_and_biases((self.query, self.key, self.value), encoding)
-        return [*weights, *(bias for bias in biases if bias is not None)]
+        return [*weights, *biases] if all(bias is not None for bias in biases) else list(weights)
 
     def _with_cache(
         self, q: Tensor, k: Tensor, v: Tensor, terms: Terms, step: Pass

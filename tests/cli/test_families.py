@@ -111,7 +111,6 @@ def test_an_interrupted_run_keeps_its_bits(corpus, tmp_path):
         ({"block": "modernbert", "hidden_act": "relu"}, "hidden_act must be gelu, gelu_new or silu with .*, got relu"),
         ({"model_type": "modernbert", "mlp_dropout": 0.2}, "mlp_dropout of a modernbert must be 0 for training"),
         ({"block": "modernbert", "attention": "linear"}, "local_attention must be null with linear attention"),
-        ({"model_type": "deberta", "pos_att_type": ["c2p"]}, "got deberta, which has layers of another form"),
     ],
 )
 def test_refused(keys, message, corpus, tmp_path):

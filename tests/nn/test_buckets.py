@@ -170,6 +170,7 @@ REFUSED |= {"deberta": [
     ({"p2c": "paper", "pos_att_type": ["c2p"]}, 'p2c must be absent where pos_att_type lists no p2c, got "paper"'),
     ({"norm_rel_ebd": "rms_norm"}, "norm_rel_ebd must be one of none, layer_norm.*rms_norm"),
     ({"layer_norm_eps": 1e-5}, "layer_norm_eps"),
+    ({"share_att_key": True, "pos_key_bias": False}, "pos_key_bias"),
     ({"norm_rel_ebd": "layer_norm", "layer_norm_eps": 2.0}, "layer_norm_eps must be.*2"),
 ]}  # fmt: skip
 
@@ -214,7 +215,10 @@ def projections_of(case: Case, encoding, config, layer):
         return lambda row: case.w_k @ p[row] + case.b_k, lambda row: case.w_q @ p[row] + case.b_q
 
     def own(side):
-        weight, bias = (parameter(encoding, f"layer.{layer}.pos_{side}_proj_{kind}") for kind in ("weight", "bias"))
+        weight, bias = (f"layer.{layer}.pos_{side}_proj_{kind}" for kind in ("weight", "bias"))
+        has_bias = side == "query" or config.get("pos_key_bias", True)
+        assert (bias in dict(encoding.named_parameters())) == has_bias
+        weight, bias = parameter(encoding, weight), parameter(encoding, bias) if has_bias else 0
         return lambda row: weight @ p[row] + bias
 
     return (lambda row: own("key")(row)), (lambda row: own("query")(row))  # one of them may be absent
@@ -230,6 +234,7 @@ def projections_of(case: Case, encoding, config, layer):
     ("deberta", {"pos_att_type": "c2p|p2c"}),
     ("deberta", {"position_buckets": 8, "max_relative_positions": 50}),
     ("deberta", {"position_buckets": 8, "max_relative_positions": 50, "p2c": "paper"}),
+    ("deberta", {"pos_key_bias": False}),
     ("deberta", {"norm_rel_ebd": "layer_norm", "layer_norm_eps": 0.1}),
     ("deberta", {"norm_rel_ebd": "layer_norm", "layer_norm_eps": 0.1, "share_att_key": True}),
     ("deberta-literal", {}),

@@ -89,9 +89,6 @@ void read_distances(const Keys& keys, ModelConfig& config) {
 
 void read_version_1(const Keys& keys, ModelConfig& config) {
   read_distances(keys, config);
-  config.block.qkv_bias = false;
-  config.block.query_value_bias = true;
-  config.block.fused_qkv = BlockSpec::Fused::kHeads;
   if (keys.boolean("talking_head", false))
     fail(keys.file(), "talking_head must be false, since heads are not mixed, got true");
 }
@@ -124,6 +121,9 @@ ModelFamily deberta() {
   family.model_type = "deberta";
   family.classes = "Deberta";
   family.modules = kDebertaModules;
+  family.block.qkv_bias = false;
+  family.block.query_value_bias = true;
+  family.block.fused_qkv = BlockSpec::Fused::kHeads;
   family.keys = {"relative_attention", "max_relative_positions", "pos_att_type", "position_biased_input", "legacy",
                  "pooler_hidden_act",  "pooler_hidden_size",     "talking_head"};
   family.read = read_version_1;
