@@ -489,6 +489,11 @@ void check_has_module(const ModelConfig& config) {
        found->second);
 }
 
+bool has_class(const ModelConfig& config, Head head) {
+  return !config.is_foreign() ||
+         std::ranges::find(family_of(config).classless, head) == family_of(config).classless.end();
+}
+
 ModelConfig parse_new_config(const json& given) {
   if (!is_foreign_encoder(given)) return parse_config(given);
   json object = given;

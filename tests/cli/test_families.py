@@ -12,12 +12,14 @@ import transformers
 
 import roformer_cpp
 import task_files
-from cli_support import make_data, pretrain, refused, results, run_file
+from cli_support import make_data, pretrain, refused, results, run, run_file
 from engine_case import assert_close
 from foreign_encoders import FAMILIES, SIZES, TRAINED
 from rf_engine import Engine
 
 WORDS = 150
+# Of some heads.
+CLASSLESS = [each for each in TRAINED if not hasattr(transformers, FAMILIES[each][0] + "ForMultipleChoice")]
 KEYS = {key: value for key, value in SIZES.items() if key != "num_labels"} | {"vocab_size": WORDS}
 
 
@@ -57,6 +59,19 @@ def test_from_a_run_file_to_a_fine_tuned_model(family, corpus, tmp_path):
     with torch.no_grad():
         theirs = np.stack([classifier(torch.tensor([each])).logits[0].numpy() for each in ids])
     assert_close(np.concatenate([Engine(tmp_path / "tuned").logits([np.int32(each)]) for each in ids]), theirs)
+
+
+@pytest.mark.parametrize("family", ["roberta", *CLASSLESS])
+def test_a_head_without_a_class_of_transformers(family, corpus, tmp_path):
+    results(*pretrain(corpus, run_file(tmp_path / "run.json", model=model_keys(family)), tmp_path / "body"))
+    for kind, head in (("answers", "ForQuestionAnswering"), ("choice", "ForMultipleChoice")):
+        if kind == "answers" and FAMILIES[family][2].get("type_vocab_size", 2) == 1:
+            continue  # whose questions need a type of their own
+        files = task_files.write_splits(tmp_path, task_files.KINDS[kind])
+        done = run(*task_files.options(tmp_path / "body", files, tmp_path / kind, kind, "--epochs", 1))
+        assert done.returncode == 0, done.stderr
+        name = FAMILIES[family][0] + head
+        assert (f"transformers has no class {name}" in done.stderr) == (not hasattr(transformers, name))
 
 
 def test_a_modernbert_in_sentence_transformers(corpus, tmp_path):

@@ -20,6 +20,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
+#include "rf/model/foreign_models.h"
 #include "rf/model/model_types.h"
 #include "rf/tasks/metrics.h"
 #include "rf/train/run_directory.h"
@@ -270,6 +271,12 @@ class Finetuning {
                                           ? take_fraction(train, options_.files.valid_fraction, options_.seed)
                                           : read(options_.files.valid, "valid");
     model_.task = kind_.make(settings, model_.tokenizer);
+    const ModelConfig config = load_config(options_.model_dir);
+    const Head head = model_.task->head();
+    if (!has_class(config, head)) {
+      warn(fmt::format("warning: transformers has no class {}, so it will not open the tuned model",
+                       architecture_of(config, head)));
+    }
     data_.train = tasks::make_split(*model_.task, std::move(train));
     for (const std::string& sentence : single_example_classes(data_.train, settings)) warn(sentence);
     data_.valid = tasks::make_split(*model_.task, std::move(valid));

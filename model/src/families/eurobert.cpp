@@ -35,6 +35,7 @@ ModelFamily eurobert() {
                           .bare_pooler = false,
                           .activation = Activation::kGelu,
                           .transform = HeadSpec::Transform::kNone},
+      .classless = {Head::kQuestionAnswering, Head::kMultipleChoice},
       .token_types = false,
       .any_activation = true,
       .eps = 1e-5,

@@ -54,8 +54,9 @@ struct ModelFamily {
   Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings
   BlockSpec block = {};
   HeadSpec layers_of_heads = {};
-  bool token_types = true;  // type_vocab_size counts
-  bool rotates = true;      // else positions are as follows
+  std::vector<Head> classless = {};  // heads for which transformers has no class
+  bool token_types = true;           // type_vocab_size counts
+  bool rotates = true;               // else positions are as follows
   PositionSpec positions = {};
   Activation activation = Activation::kSilu;
   bool any_activation = false;  // activation_key may name another

@@ -58,6 +58,7 @@ ModelFamily gte() {
           .layers_of_heads = {.bare_pooler = false,
                               .transform_activation = Activation::kGelu,
                               .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder},
+          .classless = {Head::kQuestionAnswering, Head::kMultipleChoice},
           .activation = Activation::kGelu,
           .any_activation = true,
           .eps_key = "layer_norm_eps",

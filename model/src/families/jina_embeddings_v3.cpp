@@ -69,6 +69,7 @@ ModelFamily jina_embeddings_v3() {
           .heads = Family::kBert,
           .block = {.fused_qkv = BlockSpec::Fused::kParts},
           .layers_of_heads = roberta_heads(),
+          .classless = {Head::kMultipleChoice},
           .activation = Activation::kGelu,
           .any_activation = true,
           .eps_key = "layer_norm_eps",

@@ -82,6 +82,7 @@ ModelFamily nomic_bert() {
                     .mlp_bias = false,
                     .fused_qkv = BlockSpec::Fused::kParts},
           .layers_of_heads = {.bare_pooler = false},
+          .classless = {Head::kQuestionAnswering, Head::kMultipleChoice},
           .eps_key = "layer_norm_eps",
           .eps = 1e-12,
           .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0})",

@@ -79,6 +79,7 @@ ModelFamily ultrabert() {
                               .transform_bias = false,
                               .transform_activation = Activation::kGeluTanh,
                               .vocabulary_bias = HeadSpec::VocabularyBias::kNone},
+          .classless = {Head::kMultipleChoice},
           .token_types = false,
           .any_activation = true,
           .defaults = R"({"pad_token_id": 0, "tie_word_embeddings": false, "sliding_window": 128,

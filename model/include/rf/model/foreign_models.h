@@ -29,6 +29,8 @@ ModelConfig load_any_config(const std::string& path);
 
 // Throws Error for a model of another library with a part that modules for training do not have, which it names.
 void check_has_module(const ModelConfig& config);
+// Whether transformers has a class for the model with this head.
+bool has_class(const ModelConfig& config, Head head);
 // parse_config() of a new model, which gets the vocabulary of its data: vocab_size and pad_token_id may be absent.
 ModelConfig parse_new_config(const nlohmann::json& json);
 // The new model for a vocabulary, whose padding may decide which rows of positions are read.
