@@ -485,8 +485,7 @@ void check_has_module(const ModelConfig& config) {
       {apart(block) != known || std::ranges::any_of(config.layers, needs_own), "layers of another form"}};
   const auto* const found = std::ranges::find(parts, true, &std::pair<bool, const char*>::first);
   if (found == std::end(parts)) return check_dropout(config);
-  fail("model", "a model for training must be of another model_type, got {}, which has {}", config.foreign_type,
-       found->second);
+  fail("model", "training must support each part of a model, got {}, which has {}", config.foreign_type, found->second);
 }
 
 bool has_class(const ModelConfig& config, Head head) {

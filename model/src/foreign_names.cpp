@@ -83,7 +83,8 @@ std::string file_name(const ModelConfig& config, Head head, const std::string& n
   const auto name_of = [&](std::span<const ModuleName> rows) {
     return renamed(rows, &ModuleName::module, &ModuleName::in_file, module);
   };
-  const bool takes_last = head == Head::kMultipleChoice && module.starts_with("classifier");
+  const bool takes_last = (head == Head::kMultipleChoice && module.starts_with("classifier")) ||
+                          (config.heads.later_names && module.starts_with("cls."));
   const std::string found =
       takes_last ? name_of(std::vector(family.modules.rbegin(), family.modules.rend())) : name_of(family.modules);
   if (found.empty() && !(family.berts_names && is_of_encoder(module))) return name;

@@ -278,6 +278,7 @@ HeadReads head_reads(const ModelConfig& config, Head head) {
 
 std::vector<HeadStage> head_stages(const ModelConfig& config, Head head) {
   using Before = HeadSpec::Before;
+  using Drops = HeadSpec::Drops;
   if (is_language_model(head)) return language_model_stages(config);
   std::vector<HeadStage> stages;
   const HeadRow& row = row_of(head);
@@ -286,7 +287,8 @@ std::vector<HeadStage> head_stages(const ModelConfig& config, Head head) {
   const Before before = before_last(config, head);
   const int64_t width = config.output_width();
   HeadStage last{std::string(row.last), columns_of(config, head), width, spec.last_bias};
-  last.dropout = row.dropout && (row.reads != HeadRow::Reads::kChoice || before != Before::kNothing);
+  const bool is_choice = row.reads == HeadRow::Reads::kChoice, drops = row.dropout && spec.drops != Drops::kNone;
+  last.dropout = (drops && (!is_choice || before != Before::kNothing)) || (row.are_ends && spec.answer_drops);
   if (before == Before::kPooler) stages.push_back({pooler_name(config, head), width, width, true, Activation::kTanh});
   if (before == Before::kDense) {
     stages.push_back({.linear = "classifier.dense",
@@ -295,7 +297,7 @@ std::vector<HeadStage> head_stages(const ModelConfig& config, Head head) {
                       .bias = spec.dense_bias,
                       .activation = spec.activation.value_or(config.hidden_act),
                       .norm = spec.dense_norm ? "classifier.norm" : "",
-                      .dropout = row.dropout});
+                      .dropout = drops && !is_choice && spec.drops == Drops::kBoth});
     if (row.last == "classifier") last.linear = "classifier.out_proj";
   }
   stages.push_back(std::move(last));

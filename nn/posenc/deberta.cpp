@@ -159,7 +159,7 @@ class Deberta : public Encoding {
     if (options.boolean("share_att_key", false)) projection_ = Projection::kOfContent;
     if (projection_ == Projection::kOwn) has_key_bias_ = options.boolean("pos_key_bias", true);
     if (options.choice("norm_rel_ebd", false, {{"none", false}, {"layer_norm", true}}))
-      norm_eps_ = options.number("layer_norm_eps", 1e-7, {0, 1});
+      norm_eps_ = options.number("layer_norm_eps", 1e-7, {0, 1, io::NumberRange::Ends::kOpenLow});
     if (const nlohmann::json* sign = options.find("p2c"); sign != nullptr && !position_to_content_) {
       fail("position_encoding", "{} must be absent where pos_att_type lists no p2c, got {}", options.path_of("p2c"),
            sign->dump());

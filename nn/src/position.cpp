@@ -120,6 +120,11 @@ EncodingConfig relative_encoding(const ModelConfig& config) {
     }
     return {.type = "t5", .options = R"({"scale":"sqrt"})"};
   }
+  if (!spec.content_to_position && !spec.position_to_content)
+    fail("model", "pos_att_type must name c2p, p2c or both for training with relative_attention, got neither");
+  constexpr int64_t kMostBuckets = 1024;
+  if (spec.buckets > kMostBuckets)
+    fail("model", "position_buckets must be at most {} for training, got {}", kMostBuckets, spec.buckets);
   nlohmann::json options = {{"max_relative_positions", spec.max_distance}, {"share_att_key", spec.shared_projections}};
   options["pos_att_type"] = nlohmann::json::array();
   if (spec.content_to_position) options["pos_att_type"].push_back("c2p");
@@ -131,14 +136,6 @@ EncodingConfig relative_encoding(const ModelConfig& config) {
     options["layer_norm_eps"] = config.layer_norm_eps;
   }
   return {.type = "deberta", .options = options.dump()};
-}
-
-std::vector<EncodingConfig> encodings_of(const ModelConfig& config) {
-  if (!is_relative(config)) return config.position_encodings;
-  std::vector<EncodingConfig> encodings;
-  if (config.positions.learned) encodings.push_back({.type = "learned", .options = "{}"});
-  encodings.push_back(relative_encoding(config));
-  return encodings;
 }
 
 // Of a tensor of the encoding, in weight_specs().
@@ -156,6 +153,14 @@ std::string listed_name(const std::string& prefix, const std::string& name) {
 }
 
 }  // namespace
+
+std::vector<EncodingConfig> encodings_of(const ModelConfig& config) {
+  if (!is_relative(config)) return config.position_encodings;
+  std::vector<EncodingConfig> encodings;
+  if (config.positions.learned) encodings.push_back({.type = "learned", .options = "{}"});
+  encodings.push_back(relative_encoding(config));
+  return encodings;
+}
 
 bool has_berts_positions(const ModelConfig& config) { return has_learned_positions(config) && !is_relative(config); }
 

@@ -26,6 +26,9 @@ std::shared_ptr<Encoding> make_stored_rotation(const at::Tensor& table_MD);
 // One per layer; empty for softmax attention.
 std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config);
 
+// Those of the configuration, or of a model of another library whose positions are described otherwise.
+std::vector<EncodingConfig> encodings_of(const ModelConfig& config);
+
 // Whether the model has the trained positions of a BERT under transformers' name.
 bool has_berts_positions(const ModelConfig& config);
 

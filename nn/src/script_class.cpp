@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "layer_parameters.h"
+#include "position.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
@@ -85,7 +86,7 @@ nlohmann::json layout_of(const ModelConfig& config, Head head) {
                       {"dropout", stage.dropout}});
   }
   std::vector<std::string> names;
-  for (const EncodingConfig& each : config.position_encodings) names.push_back(each.type);
+  for (const EncodingConfig& each : encodings_of(config)) names.push_back(each.type);
   if (!config.rotations.empty()) names = {"rope"};
   std::vector<int64_t> windows(static_cast<size_t>(config.num_hidden_layers));
   for (size_t i = 0; i < config.layers.size(); ++i) windows[i] = config.layers[i].window;

@@ -16,6 +16,7 @@ from engine_case import assert_close, change_config
 from foreign_encoders import CASES, FAMILIES, SIZES, TRAINED, UNTRAINED, make_encoder
 from onnx_case import padded, run
 from rf_engine import Engine, EngineError
+from roformer_cpp._model_pass import Dropout
 from saved_model_makers import with_word_pieces
 
 LENGTHS = (1, 13, 7, 60)
@@ -117,7 +118,14 @@ ODD_OPTIONS = [
 def test_odd_options(family, head, options, tmp_path):
     oracle = make_encoder(family, head, tmp_path, **options)
     row, engine = rows_of()[-1], Engine(tmp_path)
-    assert_close((engine.hidden if head == "Model" else engine.logits)([row]), theirs_of(oracle, row))
+    theirs = theirs_of(oracle, row)
+    assert_close((engine.hidden if head == "Model" else engine.logits)([row]), theirs)
+    if head == "Model":
+        return
+    roformer_cpp.load_model(tmp_path).save(tmp_path / "saved")
+    again, report = type(oracle).from_pretrained(tmp_path / "saved", output_loading_info=True)
+    assert not any(report.values()), report
+    assert_close(theirs_of(again.eval(), row), theirs)
 
 
 @pytest.mark.parametrize("family", [family for family, (_, heads, _) in FAMILIES.items() if "ForMaskedLM" in heads])
@@ -173,6 +181,51 @@ def test_fine_tuned_head(family, tmp_path):
     oracle = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
     row = rows_of()[-1]
     assert_close(Engine(tmp_path / "saved").logits([row]).reshape(-1), theirs_of(oracle, row).reshape(-1))
+
+
+@pytest.mark.parametrize("family", TRAINED)
+def test_dropout(family, tmp_path, monkeypatch):
+    """Where theirs drops, with the probabilities of theirs where the file has none."""
+    streams = []
+    counted = Dropout.stream
+    monkeypatch.setattr(Dropout, "stream", lambda self: streams.append(0) or counted(self))
+
+    def drops(head):
+        folder = tmp_path / head
+        has_own = family in ("distilbert", "eurobert")  # keys
+        oracle = make_encoder(family, head, folder, **({} if has_own else {"classifier_dropout": 0.1}))
+        calls, rows = [], torch.tensor(np.stack(rows_of((9, 9)))).long()
+        for module in oracle.modules():
+            if type(module).__name__.endswith("Dropout") and getattr(module, "p", getattr(module, "drop_prob", 0)):
+                module.register_forward_hook(lambda *_: calls.append(0))
+        oracle.train()(rows[None] if head == "ForMultipleChoice" else rows)
+        model = roformer_cpp.load_model(folder).train()
+        streams.clear()
+        model(rows, num_choices=2 if head == "ForMultipleChoice" else 1)
+        return np.array([len(calls), len(streams)])
+
+    of_body = drops("Model")
+    for head in FAMILIES[family][1][1:]:
+        if (family, head) != ("distilbert", "ForQuestionAnswering"):  # whose probability has a key of its own
+            theirs, ours = drops(head) - of_body
+            assert theirs == ours, head
+    config = json.loads((tmp_path / "Model" / "config.json").read_text())
+    without = {key: value for key, value in config.items() if "dropout" not in key}
+    (tmp_path / "Model" / "config.json").write_text(json.dumps(without))
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path / "Model")
+    ours = roformer_cpp.load_model(tmp_path / "Model")
+    hidden, attention = (
+        ("dropout", "attention_dropout")
+        if family == "distilbert"
+        else (
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+        )
+    )
+    attention = attention if hasattr(theirs, attention) else "attention_dropout"
+    found = [module.dropout for module in ours.modules() if isinstance(getattr(module, "dropout", None), float)]
+    assert set(found) == {getattr(theirs, hidden, 0.0)}
+    assert ours._layout["attention_dropout"] == getattr(theirs, attention, 0.0)
 
 
 def change_weights(folder, change):
@@ -261,7 +314,7 @@ def test_distances(terms, buckets, tmp_path):
         hidden = roformer_cpp.load_model(tmp_path)(torch.tensor(row)[None].long())["hidden"]
         assert_close(hidden[0].detach().numpy(), theirs)
     else:
-        with pytest.raises(RuntimeError, match=r"pos_att_type must list c2p, p2c or both, got \[\]"):
+        with pytest.raises(RuntimeError, match="pos_att_type must name c2p, p2c or both for training"):
             roformer_cpp.load_model(tmp_path)
 
 

@@ -75,7 +75,8 @@ void read_distances(const Keys& keys, ModelConfig& config) {
   }
   if (parts > 1) config.block.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim()) * parts);
   config.summary_type = "first";
-  if (!keys.boolean("legacy", true)) config.tie_word_embeddings = true;  // whose head reads the word embeddings
+  config.heads.later_names = !keys.boolean("legacy", true);
+  if (config.heads.later_names) config.tie_word_embeddings = true;  // whose head reads the word embeddings
   config.heads.activation = activation_in(keys, "pooler_hidden_act", Activation::kGelu);
   const int64_t pooled = positive(keys, "pooler_hidden_size");
   if (pooled != 0 && pooled != config.hidden_size)
@@ -121,6 +122,7 @@ ModelFamily deberta() {
   family.model_type = "deberta";
   family.classes = "Deberta";
   family.modules = kDebertaModules;
+  family.classless = {Head::kMultipleChoice};
   family.block.qkv_bias = false;
   family.block.query_value_bias = true;
   family.block.fused_qkv = BlockSpec::Fused::kHeads;
@@ -133,10 +135,13 @@ ModelFamily deberta() {
 ModelFamily deberta_v2() {
   ModelFamily family =
       like_bert("deberta-v2", "DebertaV2", "deberta.", std::span(kDebertaModules).subspan(kOfVersion1));
-  family.layers_of_heads = {
-      .sequence = HeadSpec::Before::kDense, .choice = HeadSpec::Before::kDense, .bare_pooler = false};
+  family.layers_of_heads = {.sequence = HeadSpec::Before::kDense,
+                            .choice = HeadSpec::Before::kDense,
+                            .bare_pooler = false,
+                            .drops = HeadSpec::Drops::kLast};
   family.eps = 1e-7;
-  family.defaults = R"({"type_vocab_size": 0, "pad_token_id": 0, "max_position_embeddings": 512})";
+  family.defaults = R"({"type_vocab_size": 0, "pad_token_id": 0, "max_position_embeddings": 512,
+                        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})";
   family.keys = {"relative_attention", "max_relative_positions", "position_buckets",      "pos_att_type",
                  "share_att_key",      "norm_rel_ebd",           "position_biased_input", "legacy",
                  "pooler_hidden_act",  "pooler_hidden_size",     "conv_kernel_size",      "conv_act",

@@ -30,6 +30,7 @@ ModelFamily distilbert() {
                             .choice = HeadSpec::Before::kDense,
                             .bare_pooler = false,
                             .activation = Activation::kRelu,
+                            .drops = HeadSpec::Drops::kLast,
                             .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder};
   family.token_types = false;
   family.defaults = R"({"pad_token_id": 0, "max_position_embeddings": 512, "hidden_dropout_prob": 0.1,

@@ -34,6 +34,7 @@ ModelFamily eurobert() {
       .layers_of_heads = {.sequence = HeadSpec::Before::kDense,
                           .bare_pooler = false,
                           .activation = Activation::kGelu,
+                          .drops = HeadSpec::Drops::kNone,
                           .transform = HeadSpec::Transform::kNone},
       .classless = {Head::kQuestionAnswering, Head::kMultipleChoice},
       .token_types = false,

@@ -71,7 +71,8 @@ ModelFamily like_bert(std::string_view model_type, std::string_view classes, std
           .any_activation = true,
           .eps_key = "layer_norm_eps",
           .eps = 1e-12,
-          .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512})"};
+          .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
+                          "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})"};
 }
 
 bool has_own_class(const nlohmann::json& object, std::string_view word) {

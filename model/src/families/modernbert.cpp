@@ -34,7 +34,9 @@ HeadSpec modern_heads() {
           .token = Before::kDense,
           .answer = Before::kDense,
           .bare_pooler = false,
-          .dense_norm = true};
+          .dense_norm = true,
+          .drops = HeadSpec::Drops::kLast,
+          .answer_drops = true};
 }
 
 void read_heads(const Keys& keys, ModelConfig& config) {

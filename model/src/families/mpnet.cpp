@@ -38,7 +38,8 @@ ModelFamily mpnet() {
   family.positions.first_row = kPadding + 1;
   family.positions.padding_id = kPadding;
   family.positions.relative = PositionSpec::Relative::kBuckets;
-  family.defaults = R"({"pad_token_id": 1, "max_position_embeddings": 512, "relative_attention_num_buckets": 32})";
+  family.defaults = R"({"pad_token_id": 1, "max_position_embeddings": 512, "relative_attention_num_buckets": 32,
+                        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})";
   family.keys = {"relative_attention_num_buckets"};
   family.read = read_buckets;
   return family;

@@ -142,6 +142,11 @@ struct HeadSpec {
   bool bare_pooler = true;                    // the bare model has the pooler, which its files may lack
   std::optional<Activation> activation = {};  // of kDense; absent: hidden_act
   bool dense_bias = true, dense_norm = false, last_bias = true;
+  // Of classifiers in training: before the dense layer (not of choices) and before the last one, or before the last
+  // one.
+  enum class Drops { kBoth, kLast, kNone } drops = Drops::kBoth;
+  bool answer_drops = false;  // question answering drops before its layer too
+  bool later_names = false;   // in files, those of the later rows of the family's table (DeBERTa's language model)
   // Language models: nothing before the vocabulary; a dense layer; a dense layer, an activation and a norm; two dense
   // layers, the first of `transform_width` columns, and an activation after each.
   enum class Transform { kNone, kProjection, kFull, kTwoDense } transform = Transform::kFull;
