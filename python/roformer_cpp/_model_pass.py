@@ -137,28 +137,40 @@ def _joined(before: Tensor | None, x: Tensor) -> Tensor:
     return torch.cat([part.expand(rows, *part.shape[1:]) for part in (before, x)], 1)
 
 
-@dataclass
 class Pass:
-    """What the layers of a pass share. ``encoding`` and the facts of the model come first, then what ``begin`` sets."""
+    """What the layers of a pass share. ``encoding`` and the facts of the model come first, then what ``begin`` sets.
+    FSDP copies arguments that are dataclasses, so this is none."""
 
-    encoding: Encoding
-    heads: int
-    key_heads: int
-    windows: list[int]  # of layers; 0: none
-    padding_id: int  # of tokens that positions do not count; -1: they count all
-    has_distances: bool  # which count them, so only the table of positions does not
-    dtype: torch.dtype  # of queries, keys and values
-    weight_dtype: torch.dtype
-    is_causal: bool
-    attention_dropout: float
-    linear: Sequence[nn.Module]  # for each layer, or none
-    drop: Dropout
     cache: KeyValueCache | None = None
     real_positions: Tensor | None = None  # of augmented training
     encoder_hidden: Tensor | None = None
-    attends: bool = False  # whether the weights of attention are asked for
     states: list[Tensor] | None = None
-    attentions: list[Tensor | None] = field(default_factory=list)
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        heads: int,
+        key_heads: int,
+        windows: list[int],  # of layers; 0: none
+        padding_id: int,  # of tokens that positions do not count; -1: they count all
+        has_distances: bool,  # which count them, so only the table of positions does not
+        dtype: torch.dtype,  # of queries, keys and values
+        weight_dtype: torch.dtype,
+        is_causal: bool,
+        attention_dropout: float,
+        linear: Sequence[nn.Module],  # for each layer, or none
+        drop: Dropout,
+        attends: bool,  # whether the weights of attention are asked for
+    ):
+        self.encoding, self.heads, self.key_heads, self.windows = encoding, heads, key_heads, windows
+        self.padding_id, self.has_distances, self.dtype, self.weight_dtype = (
+            padding_id,
+            has_distances,
+            dtype,
+            weight_dtype,
+        )
+        self.is_causal, self.attention_dropout, self.linear, self.drop = is_causal, attention_dropout, linear, drop
+        self.attends, self.attentions = attends, []
 
     def begin(
         self, ids: Tensor, mask: Tensor | None, segments: Tensor | None, positions: Tensor | None,
@@ -176,7 +188,7 @@ class Pass:
                 where = where if self.has_distances else counted
         self.positions = where = where.unsqueeze(0) if where.dim() == 1 else where
         self.counted = counted if positions is None and self.padding_id >= 0 else where
-        sequences, is_packed = _sequences(ids, mask, segments), segments is not None and len(ids) > 0
+        sequences, is_packed = _sequences(ids, mask, segments), segments is not None and ids.shape[0] > 0
         self.key_positions = None
         if before:
             self.key_positions = where = _joined(cache.positions, where)
@@ -319,7 +331,7 @@ class Pass:
 
 def _sequences(ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor | None:
     """The sequence of each token: its segment, or 0 and -1 for tokens that a mask shows and hides."""
-    if len(ids) == 0 or (mask is None and segments is None):
+    if ids.shape[0] == 0 or (mask is None and segments is None):
         return None
     if segments is not None:
         return segments.long()

@@ -31,6 +31,7 @@ _ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 _SCALINGS = ("linear", "ntk", "dynamic", "yarn", "longrope", "llama3", "hope", "clipped", "proportional")
 _WITH_TRAINED_LENGTH = ("yarn", "longrope", "llama3", "hope")
+_OF_HEADS = ("fope", "rope-mixed")  # with a rotation for each head
 _ROTATING = ("rope", "rerope", "xpos")
 _ROPE_KEYS = ("layout", "precision", "rotary_value", "trainable", "log_n", "rope_parameters")
 
@@ -75,10 +76,13 @@ def graft(
         ImportError: transformers 5 is not installed.
     """
     helper = _imported("grafted")
+    if not isinstance(encoding, (str, Encoding)):
+        raise TypeError(f"[graft] encoding must be a name or an Encoding, got {type(encoding).__name__}")
+    _checks.boolean("graft", "keep", keep)
     config = _config_of(model)
     modules = helper.attention_modules(model)
     wanted = range(len(modules)) if layers is None else list(layers) if isinstance(layers, Iterable) else [None]
-    for layer in wanted:
+    for layer in wanted if wanted and not isinstance(layers, str) else [None]:
         if not hasattr(layer, "__index__") or not 0 <= operator.index(layer) < len(modules):
             got = _checks.shown(layers if layer is None else layer)
             raise ValueError(f"[graft] layers must be a list of integers from 0 to {len(modules) - 1}, got {got}")
@@ -185,6 +189,13 @@ def perplexity_by_position(
         ``"to"``: the edges; and for ``"model"`` and each graft the perplexity of the tokens from the edge before to
         below each edge.
     """
+    if not isinstance(tokens, Tensor) or tokens.dtype != torch.int64 or tokens.dim() not in (1, 2):
+        got = f"{tokens.dtype} {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
+        raise TypeError(f"[perplexity_by_position] tokens must be an int64 tensor [T] or [B, T], got {got}")
+    if not isinstance(grafts, (Mapping, type(None))):
+        raise TypeError(f"[perplexity_by_position] grafts must be a mapping by name, got {type(grafts).__name__}")
+    if not getattr(model, "can_generate", bool)():
+        raise TypeError(f"[perplexity_by_position] model must be a causal language model, got {type(model).__name__}")
     tokens = tokens[None] if tokens.dim() == 1 else tokens
     length = tokens.shape[1]
     if edges is None:
@@ -261,6 +272,13 @@ def _made(
         raise ValueError(
             f"[graft] encoding must act on attention alone, got {outside}, which changes the input of "
             f"{config.model_type}"
+        )
+    heads = config.num_attention_heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    if new.name in _OF_HEADS and key_heads != heads:
+        raise ValueError(
+            f"[graft] encoding must not rotate each head differently where heads share keys, got {new.name} with "
+            f"{heads} heads and {key_heads} of keys"
         )
     made_for, is_causal = new.made_for, bool(getattr(modules[0], "is_causal", False))
     if made_for and (made_for == "causal") != is_causal:

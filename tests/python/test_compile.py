@@ -4,6 +4,7 @@ plain call, or refuses with a sentence.
 
 import pytest
 import torch
+from torch.distributed.utils import _apply_to_tensors
 
 import roformer_cpp
 import tolerances as tol
@@ -196,6 +197,26 @@ def test_models_are_exported_for_any_length_with_inputs_by_name(tmp_path):
     exported = loaded_again(exported, tmp_path)
     for count in (6, 11):
         assert torch.allclose(exported(**given(count))["hidden"], model(**given(count))["hidden"], **tol.COMPILED_F32)
+
+
+@pytest.mark.parametrize("strict", (False, True))
+def test_models_are_exported_for_any_batch(strict):
+    model = roformer_cpp.build_model(CONFIG | {"model_type": "rf_encoder", "position_encoding": "alibi"})
+    sizes = {axis: torch.export.Dim(name) for axis, name in enumerate(("batch", "tokens"))}
+    ids = torch.ones(2, 6, dtype=torch.int64)
+    exported = torch.export.export(model, (ids,), dynamic_shapes={"input_ids": sizes}, strict=strict)
+    ids = torch.arange(1, 28).view(3, 9)
+    assert torch.allclose(exported.module()(ids)["hidden"], model(ids)["hidden"], **tol.COMPILED_F32)
+
+
+def test_layers_whose_arguments_are_copied():
+    """As FSDP does with mixed precision: it rebuilds what it finds tensors in."""
+    model = roformer_cpp.build_model(CONFIG | {"model_type": "rf_encoder", "position_encoding": "alibi"})
+    ids = torch.arange(1, 13).view(2, 6)
+    expected = model(ids)["hidden"]
+    for layer in model.encoder.layer:
+        layer.register_forward_pre_hook(lambda _, given: _apply_to_tensors(lambda x: x.clone(), given))
+    assert torch.equal(model(ids)["hidden"], expected)
 
 
 def test_compiled_by_inductor():

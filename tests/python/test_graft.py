@@ -373,6 +373,9 @@ def test_what_is_refused():
         (llama, {"encoding": "rerop"}, "did you mean rerope"),
         (llama, {"encoding": "yarn", "facto": 2}, "facto"),
         (llama, {"keep": True, "encoding": "rope"}, "each term must be set by one encoding"),
+        (llama, {"layers": "all"}, "layers must be a list of integers from 0 to 3, got 'all'"),
+        (llama, {"layers": []}, r"layers must be a list of integers from 0 to 3, got \[\]"),
+        (make("Llama", num_key_value_heads=1), {"encoding": "fope"}, "got fope with . heads and 1 of keys"),
     ):
         with pytest.raises(ValueError, match=rule):
             logits(roformer_cpp.graft(model, **arguments))
@@ -380,6 +383,20 @@ def test_what_is_refused():
             roformer_cpp.ungraft(model)
     with pytest.raises(TypeError, match=r"\[graft\] model must be a torch.nn.Module, got int"):
         roformer_cpp.graft(3)
+    for arguments, rule in (
+        ({"encoding": ["rope", "alibi"]}, "encoding must be a name or an Encoding, got list"),
+        ({"keep": "yes"}, "keep must be"),
+    ):
+        with pytest.raises(TypeError, match=rule):
+            roformer_cpp.graft(llama, **arguments)
+    for given, arguments, rule in (
+        ((llama, "text"), {}, r"tokens must be an int64 tensor \[T\] or \[B, T\], got str"),
+        ((llama, torch.ones(4)), {}, r"got torch.float32 \[4\]"),
+        ((llama, IDS), {"grafts": ["ntk"]}, "grafts must be a mapping by name, got list"),
+        ((make("Bert"), IDS), {}, "model must be a causal language model, got Bert"),
+    ):
+        with pytest.raises(TypeError, match=rule):
+            roformer_cpp.perplexity_by_position(*given, **arguments)
     roformer_cpp.graft(llama)
     with pytest.raises(ValueError, match="got attention whose weights are returned"):
         llama(IDS, output_attentions=True)
