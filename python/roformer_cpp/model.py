@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from . import _checks, _hub, _torch  # noqa: F401 - it loads the operators
+from . import _checks, _hub, _jagged, _torch  # noqa: F401 - it loads the operators
 from ._model_layers import activated, encode
 from ._model_loss import loss_of
 from ._model_parts import parts_of
@@ -88,7 +88,8 @@ class Model(ScriptModule):
         """One forward pass. Names follow ``transformers``: ``model(**tokenizer(texts, return_tensors="pt"))``.
 
         Args:
-            input_ids: int64 ``[B, T]``, T > 0.
+            input_ids: int64 ``[B, T]``, T > 0; or a nested tensor with ``layout=torch.jagged``, without a mask: results
+                for tokens are jagged too.
             attention_mask: ``[B, T]``, bool or integers 0 and 1; 1: the token may be attended to. Default: all. Not a
                 mask of numbers that are added to scores: for such a mask, give ``mask == 0``.
             token_type_ids: int64 ``[B, T]``. Default: 0.
@@ -123,6 +124,12 @@ class Model(ScriptModule):
         """
         if return_dict is False:
             raise ValueError("[input] return_dict must be True or None, got False")
+        if _jagged.is_jagged(input_ids):
+            given = dict(attention_mask=attention_mask, segments=segments, positions=positions, cache=cache)
+            given |= dict(encoder_hidden=encoder_hidden, encoder_mask=encoder_mask, dropout_key=dropout_key)
+            given |= dict(output_hidden_states=output_hidden_states, output_attentions=output_attentions)
+            given |= dict(num_choices=num_choices, start_positions=start_positions, end_positions=end_positions)
+            return _jagged.forward(self, input_ids, dict(token_type_ids=token_type_ids, labels=labels), given)
         inputs = (input_ids, attention_mask, token_type_ids, segments, positions, encoder_hidden, encoder_mask)
         options = dict(words=inputs_embeds, states=output_hidden_states, attends=output_attentions)
         call = self._with_cache if cache is not None and torch.compiler.is_compiling() else self._run

@@ -108,6 +108,25 @@ def test_transforms_of_torch_func(name):
     assert torch.allclose(mapped, torch.stack([function(q), function(2 * q)]), **tol.COMPILED_GRADIENT_F32)
 
 
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [("rope", {}), ("rope", {"layout": "halves", "partial_rotary_factor": 0.5}), ("xpos", {}), ("fope", {})],
+)
+def test_transforms_of_rotations(name, keys):
+    encoding = roformer_cpp.encoding(name, num_attention_heads=H, head_dim=D, hidden_size=H * D, **keys)
+    q, terms = inputs(), encoding.terms(torch.arange(8))
+    k, v = q.detach().flip(1), q.detach() + 1
+
+    def function(q, kernel="explicit"):
+        return roformer_cpp.attention(q, k, v, terms, kernel=kernel)
+
+    found = torch.func.grad(lambda q: function(q).square().sum())(q)
+    assert torch.allclose(found, results(lambda q: function(q, "auto"), q)[1], **tol.COMPILED_GRADIENT_F32)
+    mapped = torch.vmap(function)(torch.stack([q, 2 * q]))
+    expected = torch.stack([function(q, "auto"), function(2 * q, "auto")])
+    assert torch.allclose(mapped, expected, **tol.COMPILED_GRADIENT_F32)
+
+
 def test_transforms_of_torch_func_without_a_rule():
     q, freqs = inputs(), torch.ones(D // 2, dtype=torch.float64)
     for name in ("rope", "rotate"):
