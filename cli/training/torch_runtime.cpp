@@ -52,8 +52,9 @@ void use_device(const Common& common, std::string& device, const std::string& ru
   std::replace(module.begin(), module.end(), '-', '_');
   std::vector<std::string> words = {python, "-m", module};
   words.insert(words.end(), common.arguments.begin() + 1, common.arguments.end());
-  say(is_yaml ? fmt::format("{} is read by Python: {} -m {}", run_file, python, module)
-              : fmt::format("{} is used inside Python, which has its kernels: {} -m {}", device, python, module));
+  const std::string why =
+      is_yaml ? run_file + " is read by Python" : device + " is used inside Python, which has its kernels";
+  say(fmt::format("{}: {} -m {} ($ROFORMER_PYTHON names another Python)", why, python, module));
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

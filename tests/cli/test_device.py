@@ -52,6 +52,9 @@ def test_auto_is_the_cpu_without_a_gpu(prepared, tmp_path):
     assert weights[0] == weights[1]
 
 
+HINT = "($ROFORMER_PYTHON names another Python)"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_gpu_is_used_inside_python(command, tmp_path, monkeypatch):
     library = PROGRAM.parent / "tests" / "libemulated_gpu.so"
@@ -65,7 +68,7 @@ def test_a_gpu_is_used_inside_python(command, tmp_path, monkeypatch):
     done = subprocess.run([PROGRAM, *words], env=environment, capture_output=True, text=True, check=False)
     module = "roformer_cpp." + command.replace("-", "_")
     assert done.stdout.splitlines() == ["-m", module, *words[1:]], done.stderr
-    assert done.stderr == f"cuda:0 is used inside Python, which has its kernels: {python} -m {module}\n"
+    assert done.stderr == f"cuda:0 is used inside Python, which has its kernels: {python} -m {module} {HINT}\n"
     environment["ROFORMER_PYTHON"] = str(tmp_path / "none")
     done = subprocess.run([PROGRAM, *words], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
