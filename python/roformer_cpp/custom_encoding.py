@@ -151,6 +151,7 @@ def register_encoding(
 
     Raises:
         ValueError: the name is that of a built-in encoding.
+        TypeError: `make` cannot be called.
     """
     if make is None:
         return lambda make: register_encoding(name, make)
@@ -158,6 +159,8 @@ def register_encoding(
         raise ValueError(
             f"[register_encoding] name must be a text that no built-in encoding has, got {_checks.shown(name)}"
         )
+    if not callable(make):
+        raise TypeError(f"[register_encoding] make must be called as make(shape, **keys), got {_checks.shown(make)}")
     _classes[name] = make
     kept_script.cache_clear()
     return make

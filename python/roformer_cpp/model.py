@@ -122,6 +122,9 @@ class Model(ScriptModule):
             ``start_logits`` and ``end_logits`` [B, T] for question answering; ``pooled`` [B, C] where BERT has it (with
             a cache: at its first call).
         """
+        shown = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        for name, value in shown.items():
+            _checks.boolean("input", name, bool(value) if value is None else value)
         if return_dict is False:
             raise ValueError("[input] return_dict must be True or None, got False")
         if _jagged.is_jagged(input_ids):
@@ -288,7 +291,9 @@ class Model(ScriptModule):
     def _ids_of(self, words: Tensor, input_ids: Tensor | None) -> Tensor:
         """Ids that stand for word embeddings in checks."""
         check_tensors("input", inputs_embeds=words)
-        size = self._body.embeddings.word_embeddings.weight.shape[1]
+        dtype, size = self._dtypes(words.device.type)[1], self._body.embeddings.word_embeddings.weight.shape[1]
+        if words.dtype != dtype and not torch.is_autocast_enabled(words.device.type):
+            raise ValueError(f"[input] inputs_embeds must be {dtype}, as the weights are, got {words.dtype}")
         if words.dim() != 3 or words.shape[2] != size or input_ids is not None or self._encoding.changes_words:
             raise ValueError(
                 f"[input] inputs_embeds must be [batch, tokens, {size}], without input_ids and with a position "

@@ -236,6 +236,10 @@ def test_embeddings_as_input():
     for given in ({"input_ids": IDS, "inputs_embeds": words}, {"inputs_embeds": words[..., :8]}):
         with pytest.raises(ValueError, match=r"inputs_embeds must be \[batch, tokens, 24\], without input_ids"):
             model(**given)
+    with pytest.raises(ValueError, match=r"inputs_embeds must be torch.float32, as the weights are, got torch.fl"):
+        model(inputs_embeds=torch.zeros(1, 2, 24, dtype=torch.float64))
+    with pytest.raises(TypeError, match="output_attentions must be True or False, got 'yes'"):
+        model(torch.ones(1, 2, dtype=torch.int64), output_attentions="yes")
 
 
 def test_checkpointed_layers_have_the_same_gradients():

@@ -401,6 +401,8 @@ def test_names_that_are_taken_or_unknown():
     for name in ("rope", "", 3):
         with pytest.raises(ValueError, match="name must be a text that no built-in encoding has"):
             roformer_cpp.register_encoding(name, Nothing)
+    with pytest.raises(TypeError, match="make must be called as make"):
+        roformer_cpp.register_encoding("nothing", 3)
     with pytest.raises(ValueError, match='type must be a known encoding, got "unheard-of"'):
         roformer_cpp.encoding("unheard-of")
     linear = {"position_encoding": "rotating", "attention": {"type": "linear"}}
