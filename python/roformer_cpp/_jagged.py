@@ -10,7 +10,7 @@ def is_jagged(x: object) -> bool:
     return isinstance(x, Tensor) and x.layout == torch.jagged
 
 
-def attention(call: Callable[..., Tensor], rows: dict[str, Tensor], heads_first: bool, given: dict) -> Tensor:
+def attention_of_rows(call: Callable[..., Tensor], rows: dict[str, Tensor], heads_first: bool, given: dict) -> Tensor:
     """Attention within each row, as in packed sequences: `call` is ``attention`` and `given` its other arguments."""
     offsets, packed = {}, {}
     for name, x in rows.items():

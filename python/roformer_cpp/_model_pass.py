@@ -163,12 +163,8 @@ class Pass:
         attends: bool,  # whether the weights of attention are asked for
     ):
         self.encoding, self.heads, self.key_heads, self.windows = encoding, heads, key_heads, windows
-        self.padding_id, self.has_distances, self.dtype, self.weight_dtype = (
-            padding_id,
-            has_distances,
-            dtype,
-            weight_dtype,
-        )
+        self.padding_id, self.has_distances = padding_id, has_distances
+        self.dtype, self.weight_dtype = dtype, weight_dtype
         self.is_causal, self.attention_dropout, self.linear, self.drop = is_causal, attention_dropout, linear, drop
         self.attends, self.attentions = attends, []
 

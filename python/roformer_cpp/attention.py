@@ -97,7 +97,7 @@ def attention(
     if any(map(_jagged.is_jagged, (q, k, v))):
         options = dict(terms=terms, is_causal=is_causal, window=window, kernel=kernel, scale=scale, dropout=dropout)
         given = tensors | options | {"return_weights": return_weights}
-        return _jagged.attention(attention, {"q": q, "k": k, "v": v}, heads_first, given)
+        return _jagged.attention_of_rows(attention, {"q": q, "k": k, "v": v}, heads_first, given)
     if return_weights:
         options = tensors | dict(is_causal=is_causal, window=window, scale=scale, dropout=dropout)
         own = "explicit" if kernel == "auto" else kernel

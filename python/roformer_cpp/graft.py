@@ -81,8 +81,9 @@ def graft(
     _checks.boolean("graft", "keep", keep)
     config = _config_of(model)
     modules = helper.attention_modules(model)
-    wanted = range(len(modules)) if layers is None else list(layers) if isinstance(layers, Iterable) else [None]
-    for layer in wanted if wanted and not isinstance(layers, str) else [None]:
+    is_list = isinstance(layers, Iterable) and not isinstance(layers, str)
+    wanted = range(len(modules)) if layers is None else list(layers) if is_list else []
+    for layer in wanted or [None]:
         if not hasattr(layer, "__index__") or not 0 <= operator.index(layer) < len(modules):
             got = _checks.shown(layers if layer is None else layer)
             raise ValueError(f"[graft] layers must be a list of integers from 0 to {len(modules) - 1}, got {got}")

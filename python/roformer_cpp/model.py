@@ -122,9 +122,9 @@ class Model(ScriptModule):
             ``start_logits`` and ``end_logits`` [B, T] for question answering; ``pooled`` [B, C] where BERT has it (with
             a cache: at its first call).
         """
-        shown = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
-        for name, value in shown.items():
-            _checks.boolean("input", name, bool(value) if value is None else value)
+        for name, value in (("output_hidden_states", output_hidden_states), ("output_attentions", output_attentions)):
+            if value is not None:
+                _checks.boolean("input", name, value)
         if return_dict is False:
             raise ValueError("[input] return_dict must be True or None, got False")
         if _jagged.is_jagged(input_ids):
