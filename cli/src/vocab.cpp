@@ -42,7 +42,6 @@ std::vector<std::string> outputs_of(const std::string& output) {
 void save(const text::Vocabulary& vocabulary, const VocabOptions& options) {
   const std::filesystem::path output(options.output);
   const std::filesystem::path directory = output.has_parent_path() ? output.parent_path() : ".";
-  std::filesystem::create_directories(directory);
   if (is_of_model_directory(options.output)) {
     text::Tokenizer(vocabulary, {.letter_case = options.trainer.letter_case}).save(directory);
   } else {

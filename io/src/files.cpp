@@ -205,7 +205,10 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-UnfinishedFile::UnfinishedFile(std::string path) : path_(replaceable_target(std::move(path))) {}
+UnfinishedFile::UnfinishedFile(std::string path) : path_(replaceable_target(std::move(path))) {
+  std::error_code error;  // creating the file says what is wrong
+  fs::create_directories(fs::path(path_).parent_path(), error);
+}
 
 UnfinishedFile::~UnfinishedFile() {
   if (fd_ >= 0) ::close(fd_);

@@ -77,6 +77,8 @@ def test_outputs(model, vectors, tmp_path):
     assert [(r["index"], r["text"]) for r in rows] == list(enumerate(TEXTS))
     assert np.array_equal(np.array([r["embedding"] for r in rows], np.float32), vectors)
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a.txt", "half.npy"]
+    embed(model, tmp_path / "new/inside/out.npy", tmp_path / "a.txt")
+    assert np.array_equal(np.load(tmp_path / "new/inside/out.npy"), vectors)
 
 
 def test_options(model, tmp_path):

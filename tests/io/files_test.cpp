@@ -72,7 +72,9 @@ TEST(Files, WhatIsNoRegularFileIsRefusedByName) {
   expect_error([&] { read_file(absent); }, {absent, "No such file or directory"});
   expect_error([&] { MappedFile{absent}; }, {absent, "No such file or directory"});
   expect_error([&] { sync_directory(absent); }, {absent, "No such file or directory"});
-  expect_error([&] { write_file(dir / "no/such/dir", "x"); }, {"no/such/dir", "No such file or directory"});
+  write_file(dir / "folder/inside/file", "x");
+  EXPECT_EQ(read_file(dir / "folder/inside/file"), "x");
+  expect_error([&] { write_file(dir / "folder/inside/file/more", "x"); }, {"file/more", "Not a directory"});
 }
 
 // Before a byte is read: the file has holes where others would have gigabytes.

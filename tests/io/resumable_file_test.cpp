@@ -50,7 +50,8 @@ TEST(ResumableFile, RefusesWhatIsNoFile) {
   std::filesystem::create_directories(dir / "b.part");
   expect_error([&] { const ResumableFile file(dir / "a"); }, {dir / "a", "regular file"});
   expect_error([&] { const ResumableFile file(dir / "b"); }, {dir / "b.part", "cannot create"});
-  expect_error([&] { const ResumableFile file(dir / "no/c"); }, {"no/c.part", "cannot create"});
+  write_file(dir / "file", "");
+  expect_error([&] { const ResumableFile file(dir / "file/c"); }, {"file/c.part", "cannot create", "Not a directory"});
 }
 
 TEST(FileLock, HasOneHolder) {

@@ -77,8 +77,6 @@ Hash128 key_of_sources(const std::vector<Source>& sources) {
 
 // False if the cache file cannot be written; the dictionary is then used without it.
 bool keep(const std::string& cache_file, const std::string& image) {
-  std::error_code error;
-  fs::create_directories(fs::path(cache_file).parent_path(), error);
   try {
     io::write_file(cache_file, image);
   } catch (const Error&) {

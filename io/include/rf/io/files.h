@@ -39,7 +39,7 @@ void report_lost_pages();
 // file again.
 void release_pages(std::span<const std::byte> bytes);
 
-// A file that is written under another name. Writes are not buffered.
+// A file that is written under another name, in a folder that is made if it is missing. Writes are not buffered.
 class UnfinishedFile {
  public:
   UnfinishedFile(const UnfinishedFile&) = delete;
