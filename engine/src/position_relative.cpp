@@ -19,9 +19,9 @@ using Index = std::function<int64_t(int64_t distance)>;  // a row
 
 constexpr int64_t kFarthest = 128;  // of T5
 
-// Half of the 32 buckets for each direction, the first 8 of one distance each, the last from 128 on.
+// Half of the buckets for each direction, half of these of one distance each, the last from 128 on.
 int64_t t5_bucket(int64_t distance) {
-  constexpr int64_t kSide = 16, kExact = 8;
+  constexpr int64_t kSide = PositionSpec::kBucketsRead / 2, kExact = kSide / 2;
   const int64_t side = distance < 0 ? kSide : 0, far = std::abs(distance);
   if (far < kExact) return side + far;
   const float share = std::log(static_cast<float>(far) / kExact) / std::log(static_cast<float>(kFarthest / kExact));

@@ -10,9 +10,8 @@
 // which then replace m - n and k.
 //
 // All layers share P [2k, C]; "norm_rel_ebd": "layer_norm" normalises its rows (DeBERTa-v2), with "layer_norm_eps".
-// Each layer has W_kr and W_qr [H*D, C], with biases; with "share_att_key" they are its W_k
-// and W_q. "pos_key_bias": false leaves out the bias of W_kr (DeBERTa-v1). P and the matrices start as N(0,
-// initializer_range^2), biases as 0.
+// Each layer has W_kr and W_qr [H*D, C], with biases; with "share_att_key" they are its W_k and W_q. "pos_key_bias":
+// false leaves out the bias of W_kr (DeBERTa-v1). P and the matrices start as N(0, initializer_range^2), biases as 0.
 //
 // deberta-literal is Eq. 10 as printed: both terms, P through W_k and W_q (without their biases, which k and q already
 // contain), s = 1/sqrt(D).
@@ -136,15 +135,15 @@ class Deberta : public Encoding {
            options.path_of(kPositions));
     }
     if (k < 0) k = shape_.max_position_embeddings;
-    const int64_t buckets = options.integer(kBuckets, -1, -1, 1024);
+    const int64_t buckets = options.integer(kBuckets, -1, -1, kMaxLogBuckets);
     if (buckets < 0) {
       table_rows_ = 2 * k;
       delta_ = {.rows = {}, .lo = -k, .hi = k - 1};
       return;
     }
     if (buckets < 4 || buckets % 2 != 0) {
-      fail("position_encoding", "{} must be -1 (none) or an even number from 4 to 1024, got {}",
-           options.path_of(kBuckets), buckets);
+      fail("position_encoding", "{} must be -1 (none) or an even number from 4 to {}, got {}",
+           options.path_of(kBuckets), kMaxLogBuckets, buckets);
     }
     if (k <= buckets / 2 + 1) {
       fail("position_encoding", "{} must be above {} for {} = {}, got {}", options.path_of(kPositions), buckets / 2 + 1,

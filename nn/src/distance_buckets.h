@@ -28,7 +28,8 @@ RelativeBuckets relative_buckets(io::StrictObject& options, BucketDirections dir
 
 // DeBERTa-v2 (He et al. 2021). With m = buckets / 2, distance d is in bucket
 //   d if |d| <= m,   else sign(d) (m + ceil((m - 1) ln(|d| / m) / ln((max_positions - 1) / m))),
-// and in row clamp(bucket + buckets, 0, 2 buckets - 1). buckets: even, >= 4; max_positions > m + 1.
+// and in row clamp(bucket + buckets, 0, 2 buckets - 1). buckets: even, from 4 to kMaxLogBuckets; max_positions > m + 1.
+inline constexpr int64_t kMaxLogBuckets = 1024;
 ops::DistanceTable symmetric_log_buckets(int64_t buckets, int64_t max_positions);
 
 }  // namespace rf::nn

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "distance_buckets.h"
 #include "python_encoding.h"
 #include "rf/io/error.h"
 #include "rf/model/computed_encoding.h"
@@ -113,18 +114,16 @@ EncodingConfig relative_encoding(const ModelConfig& config) {
   const PositionSpec& spec = config.positions;
   if (spec.relative == Relative::kLinear) return {.type = "alibi", .options = "{}"};
   if (spec.relative == Relative::kBuckets) {
-    constexpr int64_t kBuckets = 32;
-    if (spec.rows != kBuckets) {
-      fail("model", "relative_attention_num_buckets must be {} for training, since {} reads no more, got {}", kBuckets,
-           config.foreign_type, spec.rows);
+    if (spec.rows != PositionSpec::kBucketsRead) {
+      fail("model", "relative_attention_num_buckets must be {} for training, since {} reads no more, got {}",
+           PositionSpec::kBucketsRead, config.foreign_type, spec.rows);
     }
     return {.type = "t5", .options = R"({"scale":"sqrt"})"};
   }
   if (!spec.content_to_position && !spec.position_to_content)
     fail("model", "pos_att_type must name c2p, p2c or both for training with relative_attention, got neither");
-  constexpr int64_t kMostBuckets = 1024;
-  if (spec.buckets > kMostBuckets)
-    fail("model", "position_buckets must be at most {} for training, got {}", kMostBuckets, spec.buckets);
+  if (spec.buckets > kMaxLogBuckets)
+    fail("model", "position_buckets must be at most {} for training, got {}", kMaxLogBuckets, spec.buckets);
   nlohmann::json options = {{"max_relative_positions", spec.max_distance}, {"share_att_key", spec.shared_projections}};
   options["pos_att_type"] = nlohmann::json::array();
   if (spec.content_to_position) options["pos_att_type"].push_back("c2p");

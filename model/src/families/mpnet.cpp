@@ -21,10 +21,10 @@ constexpr ModuleName kMpnetModules[] = {
 };
 
 void read_buckets(const Keys& keys, ModelConfig& config) {
-  constexpr int64_t kBuckets = 32;  // that the class computes, whatever the key says
   config.positions.rows = keys.integer({"relative_attention_num_buckets"}, 1, int64_t{1} << 16);
-  if (config.positions.rows < kBuckets) {
-    fail(keys.file(), "relative_attention_num_buckets must be at least {}, got {}", kBuckets, config.positions.rows);
+  if (config.positions.rows < PositionSpec::kBucketsRead) {
+    fail(keys.file(), "relative_attention_num_buckets must be at least {}, got {}", PositionSpec::kBucketsRead,
+         config.positions.rows);
   }
 }
 

@@ -52,12 +52,12 @@ void read_t5(const Keys& keys, ModelConfig& config) {
   config.embedding_norm = false;
   config.block.attention_scale = 1;
   config.head_size = keys.integer({"head_dim"}, 1, kMaxHeadSize);
-  for (const auto& [key, value] :
-       {std::pair("relative_attention_num_buckets", 32), std::pair("relative_attention_max_distance", 128)}) {
+  for (const auto& [key, value] : {std::pair("relative_attention_num_buckets", PositionSpec::kBucketsRead),
+                                   std::pair("relative_attention_max_distance", int64_t{128})}) {
     if (const int64_t found = keys.integer({key}, 1, kMaxWidth); found != value)
       fail(keys.file(), "{} must be {}, got {}", key, value, found);
   }
-  config.positions.rows = 32;
+  config.positions.rows = PositionSpec::kBucketsRead;
   read_feed_forward(keys, config);
 }
 

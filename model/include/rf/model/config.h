@@ -142,8 +142,7 @@ struct HeadSpec {
   bool bare_pooler = true;                    // the bare model has the pooler, which its files may lack
   std::optional<Activation> activation = {};  // of kDense; absent: hidden_act
   bool dense_bias = true, dense_norm = false, last_bias = true;
-  // Of classifiers in training: before the dense layer (not of choices) and before the last one, or before the last
-  // one.
+  // Of classifiers in training: before the dense layer (not of choices) and the last one, before the last one, or none.
   enum class Drops { kBoth, kLast, kNone } drops = Drops::kBoth;
   bool answer_drops = false;  // question answering drops before its layer too
   bool later_names = false;   // in files, those of the later rows of the family's table (DeBERTa's language model)
@@ -207,8 +206,9 @@ struct PositionSpec {
     kDisentangled,  // DeBERTa's rows by distance for queries and keys (arXiv 2006.03654)
     kLinear,        // ALiBi's penalty of each head, in both directions (arXiv 2108.12409)
   } relative = Relative::kNone;
-  int64_t rows = 0;                       // of the trained table
-  int64_t buckets = 0, max_distance = 0;  // kDisentangled; buckets 0: a row for each distance
+  static constexpr int64_t kBucketsRead = 32;  // of kBuckets, by every class, even if the table has more rows
+  int64_t rows = 0;                            // of the trained table
+  int64_t buckets = 0, max_distance = 0;       // kDisentangled; buckets 0: a row for each distance
   bool content_to_position = false, position_to_content = false;
   bool shared_projections = false;  // rows are projected as queries and keys are
   bool relative_norm = false;       // rows are normed before
