@@ -249,6 +249,12 @@ class Finetuning {
            options_.classifier_pooling, kind_.name);
     }
     model_.model = initial_model(options_, *model_.task, options_.seed);
+    const ModelConfig& config = model_.model->config();
+    const Head head = model_.model->head();
+    if (!has_class(config, head)) {
+      warn(fmt::format("warning: transformers has no class {}, so it will not open the tuned model",
+                       architecture_of(config, head)));
+    }
     tasks::check_length(*model_.model, model_.settings.max_length);
     keep_settings();
   }
@@ -271,12 +277,6 @@ class Finetuning {
                                           ? take_fraction(train, options_.files.valid_fraction, options_.seed)
                                           : read(options_.files.valid, "valid");
     model_.task = kind_.make(settings, model_.tokenizer);
-    const ModelConfig config = load_config(options_.model_dir);
-    const Head head = model_.task->head();
-    if (!has_class(config, head)) {
-      warn(fmt::format("warning: transformers has no class {}, so it will not open the tuned model",
-                       architecture_of(config, head)));
-    }
     data_.train = tasks::make_split(*model_.task, std::move(train));
     for (const std::string& sentence : single_example_classes(data_.train, settings)) warn(sentence);
     data_.valid = tasks::make_split(*model_.task, std::move(valid));
