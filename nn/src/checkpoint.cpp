@@ -205,6 +205,8 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   const c10::NoGradGuard no_grad;
   check_has_module(given);
   const CheckpointFiles checkpoint(model_dir, "load_model");
+  if (given.is_foreign())  // first, since its messages name a joined matrix and not its parts
+    static_cast<void>(match_weights(given, head, checkpoint.shapes(), fresh_head));
   ModelConfig config = given;
   config.block = apart(config.block);
   ListedTensors list = list_tensors(checkpoint, config, head);

@@ -330,3 +330,19 @@ def test_neobert(tmp_path):
         model.save(tmp_path / "saved")
         given, saved = (load_file(folder / "model.safetensors") for folder in (tmp_path / name, tmp_path / "saved"))
         assert given.keys() == saved.keys() and all(np.array_equal(given[key], saved[key]) for key in given)
+
+
+@pytest.mark.parametrize(("part", "rows"), [("0.qkv", 72), ("1.ffn.w12", 80)])
+def test_joined_matrices_of_training(part, rows, tmp_path):
+    """Messages name the matrix in the file, not the parts that a module has."""
+    name, shape = f"transformer_encoder.{part}.weight", rf"\[{rows}, 24\]"
+    tensors = dict(Neo().named_parameters())
+    whole = tensors.pop(name)
+    for folder, more, message in (
+        ("missing", {}, f'got 1 missing, the first "{name}" of shape {shape}'),
+        ("narrow", {name: whole[:, 1:].contiguous()}, f'"{name}" must have the shape {shape} by the config, got'),
+        ("short", {name: whole[1:]}, f'"{name}" must have the shape {shape} by the config, got'),
+    ):
+        save_neobert(tmp_path / folder, tensors | more, "NeoBERT")
+        with pytest.raises(RuntimeError, match=message):
+            roformer_cpp.load_model(tmp_path / folder)
