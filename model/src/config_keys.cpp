@@ -153,7 +153,10 @@ const std::vector<ChangingKeys>& changing_keys() {
       {[](const json& x, Context) { return is_off(x) || x == 1; },
        "absent, null, 0 or 1, since a mixture of experts is not computed",
        {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok",
-        "num_experts_per_token", "moe_topk", "moe_k", "num_hidden_groups", "inner_group_num"}},
+        "num_experts_per_token", "moe_topk", "moe_k"}},
+      {[](const json& x, Context) { return is_off(x) || x == 1; },
+       "absent, null, 0 or 1, since all layers have the same weights",
+       {"num_hidden_groups", "inner_group_num"}},
       {[](const json& x, Context) { return x == 1; },
        "absent, null or 1, since another factor changes the result and is not computed",
        {// Granite, MuP and others.

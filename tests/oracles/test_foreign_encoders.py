@@ -341,11 +341,15 @@ def test_distances(terms, buckets, tmp_path):
         ("ultrabert", {"layer_types": "x", "rope_theta": [1.0]}, "layer_types must be a list, got"),
         ("gte", {"hidden_act": ""}, 'hidden_act must be null or a name, got ""'),
         ("nomic_bert", {"rotary_scaling_factor": 2.0}, "rotary_scaling_factor must be absent or null without n_embd"),
-        ("albert", {"num_hidden_groups": 2}, "num_hidden_groups must be"),
+        (
+            "albert",
+            {"num_hidden_groups": 2},
+            "num_hidden_groups must be .* since all layers have the same weights, got 2",
+        ),
         ("modernbert", {"classifier_pooling": "last"}, "classifier_pooling must be cls or mean, got .last"),
         ("ultrabert", {"classifier_pooling": "late"}, "classifier_pooling must be cls or mean, got .late"),
         ("eurobert", {"classifier_pooling": "cls"}, "classifier_pooling must be late or bos or mean, got .cls"),
-        ("albert", {"inner_group_num": 2}, "inner_group_num must be"),
+        ("albert", {"inner_group_num": 2}, "inner_group_num must be .* since all layers have the same weights, got 2"),
         (
             "gte",
             {"rope_parameters": {kind: {"rope_theta": 1e4} for kind in ("full_attention", "sliding_attention")}},
