@@ -375,6 +375,20 @@ REFUSED += [("vocab", "special_tokens_map.json", {"other_token": "[X]"}, "other_
 REFUSED += [("vocab", "added_tokens.json", {"<new>": 3}, "got 3")]
 
 
+@pytest.mark.parametrize("step", [TRIM, TRIM | {"trim_offsets": False}], ids=["trims", "keeps"])
+def test_byte_level_after_word_pieces(tmp_path, step):
+    """Changes nothing without white space in tokens."""
+    write_vocab(tmp_path)
+    transformers.BertTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["post_processor"] = SEQUENCE | {"processors": [document["post_processor"], step]}
+    write_json(path, document)
+    theirs = Tokenizer.from_file(str(path))
+    texts = probe.random_texts(300, 8, SPECIALS)
+    probe.check_texts(tmp_path, texts, lambda text: theirs.encode(text, add_special_tokens=False))
+
+
 @pytest.mark.parametrize(("kind", "file", "changes", "named"), REFUSED, ids=range(len(REFUSED)))
 def test_refused_by_name(tmp_path, kind, file, changes, named):
     write_vocab(tmp_path)

@@ -291,7 +291,7 @@ class Reader : SectionReader {
       read_template(value, key);
     } else if (type == "BertProcessing" || type == "RobertaProcessing") {
       read_frame(value, key);
-    } else if (type == "ByteLevel" && out_.options.pipeline == Pipeline::kByteLevelBpe) {
+    } else if (type == "ByteLevel") {
       StrictObject level = typed(value, key);
       level.find("use_regex");
       read_trim(level);
