@@ -94,6 +94,7 @@ class SparseEncoder(VectorEncoder):
     ):
         common = (model_name_or_path, device, precision, token_budget, threads, prompts, default_prompt_name)
         self._open_model(*common, max_active_dims)
+        self._kept = self._info["max_active"]  # weights of a vector by the engines; 0: all
         self.similarity_fn_name = _checks.choice(
             _WHERE, "similarity_fn_name", similarity_fn_name or self._info["similarity"], SIMILARITIES
         )
@@ -122,12 +123,14 @@ class SparseEncoder(VectorEncoder):
             One vector for each sentence, also for one string.
         """
         _checks.given(_WHERE, _checks.integer, 1, max_active_dims=max_active_dims)
+        count = max_active_dims or self._info["max_active"]
+        if 0 < self._kept < count:  # engines keep fewer
+            self._options["max_active"] = self._kept = count
+            self._engines.clear()
         options = (prompt_name, prompt, batch_size, show_progress_bar, device, task)
         parts, _ = self._encoded(sentences, options, lambda engine, texts, text: engine.vectors(texts, text, "none"))
         vectors = sparse_vectors(parts, self.get_embedding_dimension())
-        if max_active_dims is None:
-            return vectors
-        return _largest(vectors, max_active_dims)
+        return vectors if count == self._kept else _largest(vectors, count)
 
     def decode(self, embeddings: SparseVectors, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """For each vector its tokens and their weights, the greatest first, at most ``top_k``."""

@@ -73,7 +73,8 @@ def test_largest_and_decode(language_model, tmp_path):
     vectors = ours.encode(TEXTS)
     assert np.all(np.diff(vectors.indptr) <= 4)
     check(vectors, theirs.encode(TEXTS))
-    check(ours.encode(TEXTS, max_active_dims=2), theirs.encode(TEXTS, max_active_dims=2))
+    for most in (2, 9, 6, None):
+        check(ours.encode(TEXTS, max_active_dims=most), theirs.encode(TEXTS, max_active_dims=most))
     check(SparseEncoder(tmp_path, max_active_dims=3).encode(TEXTS), theirs.encode(TEXTS, max_active_dims=3))
     for ours_decoded, theirs_decoded in zip(
         ours.decode(vectors, top_k=3), theirs.decode(theirs.encode(TEXTS), top_k=3), strict=True
