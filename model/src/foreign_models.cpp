@@ -157,20 +157,24 @@ void add_stop_ids(const json& value, const std::string& where, ModelConfig& conf
   }
 }
 
-// The class that `architectures` names; of others, and without a name, the language model. Classification reads the
-// last token that is not padding.
+// The class that `architectures` names; of others, and without a name, the language model. Classification of a sequence
+// reads the last token that is not padding.
 void read_decoder_head(const Keys& keys, ModelConfig& config) {
   const json& object = keys.json();
   const json* const names = given(object, "architectures");
   if (names == nullptr || !names->is_array() || names->size() != 1 || !names->front().is_string()) return;
-  for (const Head head : {Head::kNone, Head::kSequenceClassification}) {
+  for (const Head head : {Head::kNone, Head::kSequenceClassification, Head::kTokenClassification}) {
     const std::string name = architecture_of(config, head);
     if (names->front() == name) config.architectures = {name};
   }
-  if (config.head() != Head::kSequenceClassification) return;
-  config.classifier_pooling = "last";
-  const bool pads = given(object, "pad_token_id") != nullptr;
-  config.pad_token_id = pads ? keys.integer({"pad_token_id"}, 0, config.vocab_size - 1) : -1;
+  const Head head = config.head();
+  if (head != Head::kSequenceClassification && head != Head::kTokenClassification) return;
+  if (head == Head::kSequenceClassification) {
+    config.classifier_pooling = "last";
+    const bool pads = given(object, "pad_token_id") != nullptr;
+    config.pad_token_id = pads ? keys.integer({"pad_token_id"}, 0, config.vocab_size - 1) : -1;
+  }
+  config.heads.last_bias = head == Head::kTokenClassification;
   config.architectures.clear();
   read_foreign_head(object, keys.file(), config);
 }

@@ -135,6 +135,15 @@ def test_classification(case, labels, tmp_path):
     assert_close(Engine(tmp_path).logits(rows), np.stack(theirs))
 
 
+@pytest.mark.parametrize("case", ["qwen3-both-ways", "llama-both-ways", "qwen2", "mistral-windows"])
+def test_classification_of_tokens(case, tmp_path):
+    oracle = make_bare(case, tmp_path, "ForTokenClassification", num_labels=3, pad_token_id=0)
+    rows = make_rows()
+    with torch.no_grad():
+        theirs = [oracle(torch.tensor(row)[None].long()).logits[0].numpy() for row in rows]
+    assert_close(Engine(tmp_path).logits(rows), np.concatenate(theirs))
+
+
 def test_classification_without_padding(tmp_path):
     oracle = make_bare("qwen3", tmp_path, "ForSequenceClassification", num_labels=2, pad_token_id=None)
     row = np.array([5, 9, 0, 0], np.int32)
