@@ -171,7 +171,7 @@ struct Embedder::Impl {
     info.by_role = modules.is_routed || (has_lengths && info.vectors != VectorKind::kTokens);
     info.max_active = options.max_active > 0 ? options.max_active : modules.max_active;
     info.dimensions = options.dimensions > 0   ? options.dimensions
-                      : modules.dimensions > 0 ? modules.dimensions
+                      : modules.dimensions > 0 ? std::min(modules.dimensions, info.width)
                                                : info.width;
     if (info.dimensions > info.width)
       fail<ArgumentError>(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", info.width,
@@ -415,8 +415,10 @@ TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const
   if (max_length <= impl_->rows.specials())
     fail<ArgumentError>(kEmbedderWhere, "max_length must leave room beside {} special tokens, got {}",
                         impl_->rows.specials(), max_length);
-  return impl_->rows.tokenize(texts, prompt ? *prompt : info.prompt, role.value_or(info.role),
-                              std::min(max_length, info.max_length));
+  const TextRole of_texts = role.value_or(info.role);
+  const int64_t of_role = impl_->rows.length_of(of_texts);
+  return impl_->rows.tokenize(texts, prompt ? *prompt : info.prompt, of_texts,
+                              std::min(max_length, of_role > 0 ? of_role : info.max_length));
 }
 
 void Embedder::embed(const Tokens& tokens, float* out) const { impl_->embed(tokens, out); }

@@ -85,6 +85,7 @@ void TextRows::set(const EmbedderOptions& options, int64_t positions) {
   long_texts_ = options.long_texts;
   threads_ = options.threads;
   vectors_ = options.vectors;
+  longest_ = options.max_length > 0 ? options.max_length : positions;
   std::vector<std::string> unknown;
   for (const std::string& word : modules_.tokens.skipped_words) {
     const int32_t id = tokenizer_.vocabulary().find(word);
@@ -116,13 +117,14 @@ int64_t TextRows::specials() const {
   return adds_specials() ? std::ssize(tokenizer_.sequence_template().single) - 1 : 0;
 }
 
-// Tokens of a text with that role, with special tokens.
-int64_t TextRows::length_of(TextRole role, int64_t max_length) const {
+int64_t TextRows::length_of(TextRole role) const {
   const TokenRules& rules = modules_.tokens;
-  if (role == TextRole::kDocument && rules.document_length > 0) return std::min(rules.document_length, max_length);
-  if (role != TextRole::kQuery) return max_length;
-  if (rules.expansion && rules.expansion->truncates) return std::min(rules.expansion->length, max_length);
-  return rules.query_length > 0 ? std::min(rules.query_length, max_length) : max_length;
+  const bool is_expanded = rules.expansion && rules.expansion->truncates;
+  const int64_t length = role == TextRole::kDocument ? rules.document_length
+                         : role == TextRole::kNone   ? 0
+                         : is_expanded               ? rules.expansion->length
+                                                     : rules.query_length;
+  return std::min(length, longest_);
 }
 
 // Tokens that poolings leave out. As sentence-transformers counts them: without the special token at the end.
@@ -207,8 +209,7 @@ void TextRows::leave_out_prompt(const std::string& prompt, TokenizedTexts& token
 }
 
 TokenizedTexts TextRows::tokenize(std::span<const std::string_view> texts, const std::string& prompt, TextRole role,
-                                  int64_t most) const {
-  const int64_t max_length = length_of(role, most);
+                                  int64_t max_length) const {
   TokenizedTexts out;
   std::unordered_map<std::string_view, int64_t> sequences;
   std::vector<std::string_view> distinct;

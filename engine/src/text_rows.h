@@ -27,7 +27,9 @@ class TextRows {
   // Special tokens of a text.
   int64_t specials() const;
 
-  // max_length: tokens of a text, unless its role allows fewer.
+  // Tokens of a text with that role, with special tokens, as the directory says; 0: it says nothing.
+  int64_t length_of(TextRole role) const;
+
   TokenizedTexts tokenize(std::span<const std::string_view> texts, const std::string& prompt, TextRole role,
                           int64_t max_length) const;
 
@@ -39,7 +41,6 @@ class TextRows {
   };
 
   bool adds_specials() const { return modules_.body == SentenceModules::Body::kTransformer; }
-  int64_t length_of(TextRole role, int64_t max_length) const;
   int64_t count_prompt_tokens(const std::string& prompt) const;
   IdleEncoder take_encoder(int64_t max_length) const;
   void give_back(IdleEncoder encoder) const;
@@ -55,6 +56,7 @@ class TextRows {
   VectorKind vectors_ = VectorKind::kDense;
   std::vector<int32_t> skipped_ids_;  // tokens without vectors, where the rules skip them
   int32_t expansion_id_ = -1;
+  int64_t longest_ = 0;
 
   mutable std::mutex mutex_;
   mutable std::vector<IdleEncoder> idle_;

@@ -90,6 +90,7 @@ def save_pylate(folder, encoder, **config):
         {"query_prefix": "[Q] ", "document_prefix": "[D] ", "skiplist_words": [",", "absent"]},
         {"query_prefix": "[unused0]", "document_prefix": "", "do_query_expansion": False, "query_length": 6},
         {"query_length": 20, "attend_to_expansion_tokens": True, "similarity_fn_name": "cosine"},
+        {"query_length": 30, "document_length": 28},  # more than the tokenizer's 24
     ],
 )
 def test_pylate(encoder, tmp_path, config):

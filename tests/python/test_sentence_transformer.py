@@ -100,9 +100,10 @@ def test_the_first_elements(tmp_path, pooling):
     for options in ({}, dict(normalize_embeddings=True), dict(truncate_dim=3)):
         assert_close(ours.encode(TEXTS, **options), theirs.encode(TEXTS, **options))
     assert ours.get_sentence_embedding_dimension() == theirs.get_embedding_dimension() == 7
-    save_modules(path, normalize=True, truncate_dim=7)
-    ours = SentenceTransformer(path)
-    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
+    for size in (7, 1000):
+        save_modules(path, normalize=True, truncate_dim=size)
+        ours, theirs = SentenceTransformer(path), theirs_module.SentenceTransformer(str(path), truncate_dim=size)
+        assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
 
 
 def test_truncation_from_the_left(tmp_path, pooling):
