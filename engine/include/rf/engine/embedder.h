@@ -127,7 +127,7 @@ struct EmbedderInfo {
   int64_t token_dimensions = 0, sparse_dimensions = 0;
   int64_t max_active = 0;  // weights of a sparse vector; 0: all
   int64_t width = 0;       // of a vector before its first elements are taken
-  int64_t max_length = 0;  // tokens of a text with its special tokens
+  int64_t max_length = 0;  // tokens of a text with its special tokens, unless the directory says it of the role
   std::vector<Pooling> poolings;
   bool normalized = false;                     // vectors have length 1
   std::string prompt;                          // text before each text
@@ -215,7 +215,7 @@ class RF_ENGINE_API Embedder {
              const std::optional<std::string>& prompt = std::nullopt) const;
 
   // The vectors of each text, of the embedder's kind. role: nullopt for info().role. max_length: tokens of a text, if
-  // they are fewer than info().max_length.
+  // they are fewer than the directory's.
   std::vector<TextVectors> vectors(std::span<const std::string_view> texts,
                                    const std::optional<std::string>& prompt = std::nullopt,
                                    std::optional<TextRole> role = std::nullopt,
