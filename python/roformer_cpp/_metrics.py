@@ -37,6 +37,8 @@ def read_metrics(run_dir: str | os.PathLike, where: str) -> list[dict[str, Any]]
         ValueError: a line is not a JSON object; the message names file and line.
     """
     path = Path(run_dir) / NAME
+    if not path.exists():
+        raise FileNotFoundError(f"[{where}] a run must have {NAME}, got none in {run_dir}")
     entries = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if (value := entry(line)) is None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from . import _checks
 from ._attention_page import PAGE
 from .attention import _observers, weights
 from .graft import _FAMILIES, graft
@@ -82,12 +83,18 @@ def inspect(model: nn.Module, text: str | Sequence[int] | Tensor, tokenizer: Any
     if kind in _FAMILIES and not isinstance(model, Model) and not hasattr(model, "position_encoding"):
         own: dict[str, Any] = {"encoding": "none", "keep": True} if kind == "bert" else {"encoding": "rope"}
         graft(model, **own)
+    refused = ""
     with torch.no_grad(), _observed(layers):
-        model(ids)
+        try:
+            model(ids)
+        except Exception as error:
+            if layers or isinstance(model, Model) or kind in _FAMILIES:
+                raise
+            refused = f": {error}"
     if not layers:
         raise ValueError(
             "[inspect] model must compute attention by roformer_cpp.attention, or be one that graft takes, got "
-            f"{type(model).__name__}"
+            f"{type(model).__name__}{refused}"
         )
     return Inspection(tokens, layers)
 
@@ -97,10 +104,15 @@ def _tokens(text: str | Sequence[int] | Tensor, tokenizer: Any) -> tuple[Tensor,
         if tokenizer is None:
             raise TypeError("[inspect] tokenizer must be given for a text, got None")
         text = tokenizer(text)["input_ids"]
-    ids = torch.as_tensor(text, dtype=torch.int64)
+    try:
+        ids = torch.as_tensor(text)
+    except (RuntimeError, TypeError, ValueError):
+        ids = torch.ones(1)
+    if ids.numel() and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
+        raise TypeError(f"[inspect] text must be a text or its token ids, got {_checks.shown(text)}")
     if ids.numel() == 0 or ids.dim() not in (1, 2) or (ids.dim() == 2 and len(ids) != 1):
         raise ValueError(f"[inspect] text must be one text of at least one token, got {list(ids.shape)}")
-    ids = ids.reshape(1, -1)
+    ids = ids.reshape(1, -1).long()
     rows = ids[0].tolist()
     return ids, [str(i) for i in rows] if tokenizer is None else tokenizer.convert_ids_to_tokens(rows)
 

@@ -3,8 +3,8 @@
 Of a run directory its loss curve, from metrics.jsonl of `roformer pretrain` and `finetune`: one JSON object per line,
 with "type" either "train", "evaluation" or "length"; of a directory of `roformer compare` the held-out losses of its
 runs and, at the shortest and the longest length, against their cost, from table.csv; of a directory of `roformer
-finetune` the confusion matrix of report.json. Of several directories the loss curves of all runs in them, in one
-picture. Losses are in nats per predicted token.
+finetune` the confusion matrix of report.json. Of several directories, and of one that has none of these files, the loss
+curves of all runs in them, in one picture. Losses are in nats per predicted token.
 """
 
 import argparse
@@ -129,18 +129,18 @@ def write_csv(runs, path):
 
 
 def _draw(folders, output, table):
-    found = next((name for name in _DRAWN if (folders[0] / name).exists()), _metrics.NAME)
-    picture_name, draw = _DRAWN[found]
-    if table or len(folders) > 1:
+    found = next((name for name in _DRAWN if (folders[0] / name).exists()), None)
+    if table or len(folders) > 1 or found is None:
         paths = {folder: sorted(folder.rglob(_metrics.NAME)) for folder in folders}
         if empty := [folder for folder, of_folder in paths.items() if not of_folder]:
             raise FileNotFoundError(f"[plot] every directory must have {_metrics.NAME} in it, got none in {empty[0]}")
         runs = {str(path.parent): read_metrics(path.parent) for each in paths.values() for path in each}
     if table:
         write_csv(runs, table)
-    if len(folders) > 1:
+    if len(folders) > 1 or found is None:
         plot_loss(runs, output or "loss.png")
     else:
+        picture_name, draw = _DRAWN[found]
         draw(folders[0] / found, output or folders[0] / picture_name)
 
 

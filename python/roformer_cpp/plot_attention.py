@@ -31,6 +31,13 @@ def write_page(model: Path, text: str, output: Path, graft: dict) -> None:
     inspect(loaded, text, tokenizer).save(output, f"Attention of {model.name}")
 
 
+def _options(text: str) -> dict:
+    try:
+        return dict(json.loads(text))
+    except (TypeError, ValueError):
+        raise argparse.ArgumentTypeError(f"must be a JSON object, got {text!r}") from None
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="roformer plot-attention", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -38,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("model", type=Path, help="a directory, or a GGUF file")
     parser.add_argument("text", help="what the model reads")
     parser.add_argument("--output", type=Path, default=Path("attention.html"), help="the page (default: %(default)s)")
-    parser.add_argument("--graft", type=json.loads, default={}, help='arguments of graft: {"encoding": "rerope", ..}')
+    parser.add_argument("--graft", type=_options, default={}, help='arguments of graft: {"encoding": "rerope", ..}')
     options = parser.parse_args(arguments)
     return exit_code(lambda: write_page(options.model, options.text, options.output, options.graft))
 

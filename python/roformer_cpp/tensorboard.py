@@ -32,6 +32,8 @@ def scalars(metrics: dict[str, Any]) -> dict[str, float]:
     Args:
         metrics: a line, as callbacks get it. Numbers that are None, and texts, are left out.
     """
+    if not isinstance(metrics, dict):
+        raise TypeError(f"[{_WHERE}] metrics must be a dictionary, got {_checks.kind(metrics)}")
     prefix = str(metrics.get("type", "metrics")) + (f"/{metrics['length']}" if "length" in metrics else "")
     return {
         f"{prefix}/{name}": value

@@ -145,8 +145,18 @@ def test_inspect_leaves_other_threads_and_modes_alone(make_model):
 
 
 def test_what_inspect_refuses():
-    with pytest.raises(ValueError, match=r"must compute attention by roformer_cpp.attention, .* got Embedding"):
-        roformer_cpp.inspect(torch.nn.Embedding(9, 3), [1, 2])
+    for module, got in (
+        (torch.nn.Embedding(9, 3), "Embedding"),
+        (torch.nn.Linear(3, 4), r"Linear: mat1 and mat2 must have .*"),
+        (torch.nn.Module(), r"Module: .* is missing the required \"forward\" function"),
+    ):
+        with pytest.raises(ValueError, match=rf"must compute attention by roformer_cpp.attention, .* got {got}$"):
+            roformer_cpp.inspect(module, [1, 2])
+    with pytest.raises(ValueError, match=r"token ids must be in 0\.\.36, got 99"):
+        roformer_cpp.inspect(roformer_cpp.build_model(TINY_MODEL), [99])
+    for wrong, got in ((["a"], r"\['a'\]"), ([1.5, 2.0], r"\[1.5, 2.0\]"), (None, "None")):
+        with pytest.raises(TypeError, match=rf"text must be a text or its token ids, got {got}$"):
+            roformer_cpp.inspect(make("Llama"), wrong)
     with pytest.raises(TypeError, match="tokenizer must be given for a text, got None"):
         roformer_cpp.inspect(make("Llama"), "abc")
     with pytest.raises(ValueError, match=r"text must be one text of at least one token, got \[0\]"):
@@ -155,6 +165,14 @@ def test_what_inspect_refuses():
         roformer_cpp.inspect(make("Llama"), IDS)
     with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got str"):
         roformer_cpp.inspect("folder", "abc")
+
+
+@pytest.mark.parametrize("graft", ["{bad", "3"])
+def test_a_graft_of_the_command_must_be_an_object(graft, capsys):
+    with pytest.raises(SystemExit) as end:
+        plot_attention(["folder", "abc", "--graft", graft])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.endswith(f"argument --graft: must be a JSON object, got '{graft}'\n")
 
 
 def test_the_command(monkeypatch, capsys):

@@ -106,7 +106,12 @@ def test_many_runs_in_one_picture_and_in_one_table(tmp_path, curves, monkeypatch
     for other in ("empty", "absent"):
         with pytest.raises(FileNotFoundError, match=rf"must have metrics\.jsonl in it, got none in {other}"):
             plot._draw([tmp_path / "a", Path(other)], None, None)
+        with pytest.raises(FileNotFoundError, match=rf"must have metrics\.jsonl in it, got none in {other}"):
+            plot._draw([Path(other)], None, None)
     assert not (tmp_path / "loss.png").exists()
+    drawn = dict(curves)
+    plot._draw([tmp_path], "all.svg", None)  # of one directory that is no run itself
+    assert len(curves) == len(drawn) + 6
 
 
 def test_the_scatter_of_loss_against_cost(tmp_path, monkeypatch):

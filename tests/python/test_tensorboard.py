@@ -41,6 +41,16 @@ def expected(lines):
     return found
 
 
+def test_what_is_refused(tmp_path):
+    for wrong, got in ((3, "int"), (None, "NoneType"), ([1], "list")):
+        with pytest.raises(TypeError, match=rf"\[tensorboard\] metrics must be a dictionary, got {got}"):
+            roformer_cpp.scalars(wrong)
+    with pytest.raises(
+        FileNotFoundError, match=rf"\[tensorboard\] a run must have metrics.jsonl, got none in {tmp_path}"
+    ):
+        tensorboard.write(tmp_path)
+
+
 def test_scalars_by_step(tmp_path):
     with TensorBoard(tmp_path / "logs") as board:
         for number, line in enumerate(LINES, 1):
