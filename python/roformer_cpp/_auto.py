@@ -154,11 +154,6 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
         num_items_in_batch: Tensor | int | None = None,
     ) -> RfEncoderOutput | tuple:
         """Arguments as of transformers' BERT; without caches, so ``use_cache`` changes nothing."""
-        if past_key_values is not None:
-            raise ValueError(
-                "[input] past_key_values must be None, because caches are not kept, got "
-                f"{type(past_key_values).__name__}"
-            )
         rows = dict(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -176,6 +171,7 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
         out = Model.forward(
             self,
             **rows,
+            past_key_values=past_key_values,
             encoder_hidden=encoder_hidden_states,
             encoder_mask=encoder_attention_mask,
             num_choices=choices,
@@ -245,3 +241,5 @@ def register() -> None:
     for suffix in _SUFFIXES:
         auto = getattr(transformers, "AutoModel" + suffix.removeprefix("Model"))
         auto.register(RfEncoderConfig, globals()["RfEncoder" + suffix], exist_ok=True)
+    pretraining = globals()["RfEncoderForMaskedLM"]
+    transformers.AutoModelForPreTraining.register(RfEncoderConfig, pretraining, exist_ok=True)

@@ -84,6 +84,7 @@ class Model(ScriptModule):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
         return_dict: bool | None = None,
+        past_key_values: None = None,
     ) -> dict[str, Tensor]:
         """One forward pass. Names follow ``transformers``: ``model(**tokenizer(texts, return_tensors="pt"))``.
 
@@ -114,6 +115,7 @@ class Model(ScriptModule):
             output_hidden_states: also ``hidden_states``, of the embeddings and of every layer, ``[B, T, C]`` each.
             output_attentions: also ``attentions``, of every layer, ``[B, H, T, S]``, before dropout.
             return_dict: not False; peft gives it.
+            past_key_values: None; peft's prefix tuning, which gives others, does not work.
 
         Returns:
             ``loss`` where labels are given; ``hidden`` [B, T, C], and by head:
@@ -127,6 +129,11 @@ class Model(ScriptModule):
                 _checks.boolean("input", name, value)
         if return_dict is False:
             raise ValueError("[input] return_dict must be True or None, got False")
+        if past_key_values is not None:
+            raise ValueError(
+                "[input] past_key_values must be None, because caches are not kept, got "
+                f"{type(past_key_values).__name__}"
+            )
         if _jagged.is_jagged(input_ids):
             given = dict(attention_mask=attention_mask, segments=segments, positions=positions, cache=cache)
             given |= dict(encoder_hidden=encoder_hidden, encoder_mask=encoder_mask, dropout_key=dropout_key)
@@ -164,7 +171,10 @@ class Model(ScriptModule):
         """The last hidden states, with what the pass shares and the inputs that were given."""
         layout = self._layout
         if words is not None:
-            inputs = self._ids_of(words, inputs[0]), *inputs[1:]
+            mask = inputs[1]
+            if isinstance(mask, Tensor) and mask.is_floating_point() and not torch.compiler.is_compiling():
+                mask = mask.bool() if mask.any() and (mask * (mask - 1) == 0).all() else mask  # of peft's prompts
+            inputs = self._ids_of(words, inputs[0]), mask, *inputs[2:]
         given, compiling = self._given(*inputs), torch.compiler.is_compiling()
         dtype = self._dtypes(given["input_ids"].device.type)
         if not compiling:
@@ -236,6 +246,15 @@ class Model(ScriptModule):
         if torch.compiler.is_compiling():
             return nn.functional.linear(x, weight, bias)
         return torch.ops.roformer.linear_layer(x, weight, bias)
+
+    @property
+    def device(self) -> torch.device:
+        """Of the word embeddings, as ``dtype``."""
+        return self._body.embeddings.word_embeddings.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._body.embeddings.word_embeddings.weight.dtype
 
     @property
     def base_model(self) -> nn.Module:
@@ -382,7 +401,7 @@ class Model(ScriptModule):
         """Logits ``[N, V]`` of a language model's head at chosen hidden states ``[N, C]``."""
         check_tensors("input", hidden=hidden)
         self._check_devices(hidden=hidden)
-        if self._layout["kind"] not in ("ForMaskedLM", "ForCausalLM", "ForPreTraining"):
+        if self._layout["kind"] not in ("ForMaskedLM", "ForCausalLM"):
             raise ValueError(f"[model] logits over the vocabulary need a language model, got {self.head}")
         size = self._layout["hidden_size"]
         if hidden.dim() == 0 or hidden.shape[-1] != size:

@@ -385,6 +385,36 @@ def test_the_body_is_the_one_that_transformers_names(head):
     assert trained == {f"{prefix}{name}" for name, _ in body.named_parameters() if "lora_" in name} != set()
 
 
+@pytest.mark.parametrize("kind", [peft.PromptTuningConfig, peft.PromptEncoderConfig])
+@pytest.mark.parametrize("head", ["RfEncoderForSequenceClassification", "RfEncoderForCausalLM"])
+def test_prompts_of_peft(head, kind, tmp_path):
+    """The trained vectors are word embeddings before the text's; peft's masks of them are floating point."""
+    is_causal = head.endswith("LM")
+    options = {"position_encoding": "alibi", "num_labels": 2, "is_decoder": is_causal}
+    task = kind(task_type="CAUSAL_LM" if is_causal else "SEQ_CLS", num_virtual_tokens=3)
+    task.encoder_hidden_size = 8  # of the second
+    model, ids, mask = built(head, **options), ids_of(2, 9), torch.ones(2, 9, dtype=torch.int64)
+    assert (model.device, model.dtype) == (torch.device("cpu"), torch.float32)
+    tuned = peft.get_peft_model(model, task)
+    mask[1, 6:] = 0
+    labels = ids if is_causal else torch.tensor([0, 1])
+    out = tuned(input_ids=ids, attention_mask=mask, labels=labels)
+    out["loss"].backward()
+    prompt = {path: x for path, x in tuned.named_parameters() if "prompt_encoder" in path}
+    assert prompt and all(x.grad.abs().max() > 0 for x in prompt.values())
+    words = torch.cat([tuned.get_prompt(2), model.base_model.embeddings.word_embeddings(ids)], 1)
+    mask = torch.cat([torch.ones(2, 3, dtype=torch.int64), mask], 1)
+    assert torch.equal(out["logits"], model(inputs_embeds=words, attention_mask=mask)["logits"])
+    with pytest.raises(ValueError, match=r"the mask must be bool, or integers 0 and 1, got Float"):
+        model(inputs_embeds=words, attention_mask=mask - 1.0)
+    tuned.save_pretrained(tmp_path)
+    again = peft.PeftModel.from_pretrained(built(head, **options), tmp_path)
+    assert torch.equal(again(input_ids=ids, attention_mask=mask[:, 3:])["logits"], out["logits"])
+    with pytest.raises(ValueError, match="past_key_values must be None, because caches are not kept, got DynamicCache"):
+        prefix = peft.PrefixTuningConfig(task_type=task.task_type, num_virtual_tokens=3)
+        peft.get_peft_model(built(head, **options), prefix)(input_ids=ids, attention_mask=mask[:, 3:])
+
+
 TASKS = {
     "RfEncoderModel": "FEATURE_EXTRACTION",
     "RfEncoderForSequenceClassification": "SEQ_CLS",

@@ -107,6 +107,14 @@ def test_another_head_and_new_models(tmp_path):
             call()
 
 
+def test_pretraining_is_of_masked_tokens(tmp_path):
+    """As transformers has it for families without a model of sentence pairs."""
+    ours = built("ForMaskedLM")
+    ours.save(tmp_path)
+    theirs = transformers.AutoModelForPreTraining.from_pretrained(tmp_path)
+    assert type(theirs).__name__ == "RfEncoderForMaskedLM" and torch.equal(theirs(IDS).logits, ours(IDS)["logits"])
+
+
 def test_pipelines_and_generation(tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(chr(97 + i) for i in range(26))]
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
