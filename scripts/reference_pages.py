@@ -213,12 +213,13 @@ def python_page():
         for name, node in definitions(tree).items()
         if not is_public(module) and isinstance(node, ast.ClassDef)
     }
+    imports = [node for node in ast.walk(init) if isinstance(node, ast.ImportFrom) and node.module in modules]
+    module_of = {alias.name: node.module for node in imports for alias in node.names}
     places = {}
     for name in names:
-        found = [module for module, tree in modules.items() if name in definitions(tree)]
-        if not found:
-            raise SystemExit(f"[reference] a name of __all__ must be defined in a module, got none for {name}")
-        places.setdefault(found[0], []).append(name)
+        if name not in definitions(modules.get(module_of.get(name), init)):
+            raise SystemExit(f"[reference] a name of __all__ must be imported from its module, got none for {name}")
+        places.setdefault(module_of[name], []).append(name)
     order = [name for name in TITLES if name in places] + sorted(places.keys() - TITLES.keys())
     out = ["# Python", written_by("the docstrings of the package `roformer_cpp`").rstrip()]
     out += docstring(init)

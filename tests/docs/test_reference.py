@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import roformer_cpp
 from cli_support import PROGRAM
 from docs_pages import DOCS, ROOT
 
@@ -41,6 +42,14 @@ def test_every_public_name_of_the_package_is_described():
     names = {item.value for value in lists for item in ast.walk(value) if isinstance(item, ast.Constant)}
     titles = set(re.findall(r"^### (?:Class )?`(\w+)`$", page("python"), re.MULTILINE))
     assert len(names) > 15 and names - titles == set()
+
+
+def test_names_are_described_where_the_package_imports_them_from():
+    described = {}
+    for section in page("python").split("\n## ")[1:]:
+        module = re.search(r"^Source: \[(\w+)\.py\]", section, re.MULTILINE)
+        described |= dict.fromkeys(re.findall(r"^### (?:Class )?`(\w+)`$", section, re.MULTILINE), module[1])
+    assert all(described[name] == module for name, module in roformer_cpp._MODULE_OF.items())
 
 
 def test_sections_of_docstrings_are_read():
