@@ -103,9 +103,6 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
             self.set_input_embeddings(self.get_input_embeddings())
         return self.get_input_embeddings()
 
-    def get_output_embeddings(self) -> None:
-        return None
-
     def save_pretrained(
         self, save_directory: str | Path, is_main_process: bool = True, *arguments: object, **options: object
     ) -> None:

@@ -64,6 +64,13 @@ def value_of(module: nn.Module, name: str) -> Tensor | None:
     return next((hook.weights_map[name].to(hook.execution_device) for hook in offloads), x)
 
 
+class Group(nn.Module):
+    """Modules with one beginning of their names."""
+
+    def forward(self, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        return compute(x)
+
+
 class ScriptModule(nn.Module):
     """Has the parameters and buffers of a C++ module under their names, and gives them to each of its calls.
 
@@ -110,7 +117,7 @@ class ScriptModule(nn.Module):
         module: nn.Module = self
         for part in path:
             if part not in module._modules:
-                module.add_module(part, nn.Module())
+                module.add_module(part, Group())
             module = module._modules[part]
         return module, leaf
 

@@ -4,6 +4,8 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
 from os import PathLike
 from typing import Literal
 
@@ -44,6 +46,8 @@ class Model(ScriptModule):
         self._layout = json.loads(script.layout())
         self.base_model_prefix = self._layout["body"]
         super().__init__(script, parts_of(script, self._layout, self._described()))
+        for stage in self._layout["stages"]:
+            self._container(stage["linear"])  # also where a tied stage has no parameters
         self.eval()
 
     def _described(self) -> str:
@@ -227,8 +231,15 @@ class Model(ScriptModule):
             logits = logits.view(-1, num_choices)
         return out | {"logits": logits}
 
-    def _logits(self, x: Tensor, stages: list[dict], step: Pass | None = None) -> Tensor:
-        for stage in stages:
+    def _logits(self, x: Tensor, stages: list[dict], step: Pass | None = None, depth: int = 1) -> Tensor:
+        """Computes stages in the modules that group them, whose hooks run; depth: of their names."""
+        for name, group in groupby(stages, lambda stage: ".".join(stage["linear"].split(".")[:depth])):
+            stage, *more = group
+            if name != stage["linear"]:
+                x = self.get_submodule(name)(
+                    x, partial(self._logits, stages=[stage, *more], step=step, depth=depth + 1)
+                )
+                continue
             if stage["dropout"] and step is not None:
                 x = step.drop(x, self._layout["head_dropout"])
             x = self._product(x, stage)

@@ -97,18 +97,30 @@ def test_every_head_computes_as_cpp(head):
 # ---- what is inside
 
 
-def test_hooks_fire_on_every_module():
-    """On parts that compute; a hook that changes a result changes what follows."""
-    model, fired = built("BertForSequenceClassification"), set()
+@pytest.mark.parametrize(
+    "head",
+    [
+        "BertForSequenceClassification",
+        "RoFormerForSequenceClassification",
+        "RfEncoderForMaskedLM",
+        "BertForNextSentencePrediction",
+    ],
+)
+def test_hooks_fire_on_every_module(head):
+    """On parts that compute, and those that group them; a hook that changes a result changes what follows."""
+    model, fired = built(head), set()
     modules = dict(model.named_modules())
     for name, module in modules.items():
         module.register_forward_hook(lambda module, args, out, name=name: fired.add(name))
-    expected = built("BertForSequenceClassification")(IDS)["logits"]
+    expected = built(head)(IDS)["logits"]
     assert torch.allclose(model(IDS)["logits"], expected, **tol.COMPILED_F32)
     silent = {name for name in modules if isinstance(modules[name], (nn.ModuleList, Encoding))}
     assert fired == set(modules) - silent
-    model.bert.encoder.layer[0].intermediate.dense.register_forward_hook(lambda module, args, out: 0 * out)
+    model.base_model.encoder.layer[0].intermediate.dense.register_forward_hook(lambda module, args, out: 0 * out)
     assert not torch.allclose(model(IDS)["logits"], expected)
+    last = next(model.get_submodule(name) for name in ("cls", "classifier") if name in modules)
+    last.register_forward_hook(lambda module, args, out: 0 * args[0][..., : out.shape[-1]])
+    assert not model(IDS)["logits"].any()
 
 
 def of_transformers(model, folder, **options):
