@@ -125,6 +125,7 @@ std::vector<Source> open_sources(const PrepareOptions& options) {
     if (split != kTrain && inputs->empty()) continue;
     ReadOptions read = options.input;
     read.inputs = *inputs;
+    if (split != kTrain) read.field_of_text = FieldOfText::kIgnored;
     read.outputs = StagingDirectory::paths_of(options.output_dir);
     sources.push_back({split, DocumentReader(read)});
     for (const std::string& file : sources.back().reader.files()) {

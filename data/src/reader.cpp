@@ -194,6 +194,12 @@ InputReader::InputReader(ReadOptions options) : options_(std::move(options)) {
   files_ = std::move(list.files);
   left_out_ = std::move(list.left_out);
   if (options_.field.empty() || options_.id_field.empty()) fail("input", "the field must have a name, got none");
+  const auto is_read_as_text = [&](const std::string& path) { return is_text(format_in(options_, path)); };
+  const bool is_checked = options_.field_of_text == FieldOfText::kRefused && options_.field != ReadOptions().field;
+  if (is_checked && std::ranges::all_of(files_, is_read_as_text)) {
+    fail("input", "--field must name a field of records, got {} for text (--format says what the input is)",
+         io::printable(options_.field));
+  }
 }
 
 int64_t InputReader::total_bytes() const { return data::total_bytes(files_); }

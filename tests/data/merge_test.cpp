@@ -132,7 +132,6 @@ TEST_F(Merge, PartsOfOtherSettings) {
       {"same --shard-tokens, got 500 in", [](auto& given, auto&) { given.shard_tokens = 501; }},
       {"same --documents, got \"line\" in",
        [](auto& given, auto&) { given.input.document_rule = DocumentRule::kFile; }},
-      {"same --field, got \"text\" in", [](auto& given, auto&) { given.input.field = "body"; }},
       {"same --format, got \"auto\" in", [](auto& given, auto&) { given.input.format = Format::kText; }},
       {"same --no-quotes, got \"read\" in", [](auto& given, auto&) { given.input.quotes = Quotes::kText; }},
       {"same --skip-bad-records", [](auto& given, auto&) { given.input.bad_records = BadRecords::kSkip; }},
@@ -143,6 +142,11 @@ TEST_F(Merge, PartsOfOtherSettings) {
        [](auto& given, auto& at) { given.model_dir = make_model(at, 1000, {.letter_case = text::Case::kKeep}); }},
       {"same input files (a hash of their names and sizes), got",
        [](auto&, auto& at) { write(at / "text/005.txt", read(at / "text/005.txt") + "w0\n"); }},
+      {"same --field, got \"text\" in",
+       [](auto& given, auto& at) {
+         write(at / "text/006.jsonl", "{\"body\":\"w1\"}");
+         given.input.field = "body";
+       }},
   };
   for (const Case& c : cases) {
     PrepareOptions given = options();

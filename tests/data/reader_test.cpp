@@ -160,6 +160,18 @@ TEST(Reader, FilesOfUnknownNames) {
   EXPECT_EQ(read_file("a.bin", "{\"text\":\"b\"}", {.format = Format::kJsonLines}).documents, (Texts{"b"}));
 }
 
+TEST(Reader, AFieldOfText) {
+  const std::string rule = "--field must name a field of records, got \"body\" for text";
+  expect_parts(file_error("a.txt", "b", {.field = "body"}), {rule});
+  expect_parts(error_of([] { DocumentReader({.inputs = {"-"}, .field = "body"}); }), {rule});
+  EXPECT_EQ(read_file("a.txt", "{\"body\":\"b\"}", {.format = Format::kJsonLines, .field = "body"}).documents,
+            (Texts{"b"}));
+  const Directory directory;
+  write(directory / "a.txt", "a");
+  write(directory / "b.jsonl", "{\"body\":\"b\"}");
+  EXPECT_EQ(read_all({.inputs = {directory.path()}, .field = "body"}).documents, (Texts{"a", "b"}));
+}
+
 TEST(Reader, InputsInTheirOrderOnce) {
   const Directory directory;
   for (const char* name : {"b.txt", "a/z.txt", "a/y.md", "a/k/j.jsonl", "a/x.CSV.gz", "a/config.json", "a/.h.txt"}) {

@@ -246,7 +246,7 @@ Side side_of(const json& value, std::string_view right, std::string_view left, c
              const std::string& path, const std::string& key) {
   if (value == right) return Side::kRight;
   if (value == left) return Side::kLeft;
-  fail(where, "{}: \"{}\" must be {} or {}, got {}", path, key, right, left, io::printable(value.dump()));
+  fail(where, "{}: \"{}\" must be {} or {}, got {}", path, key, right, left, io::escaped(value.dump(), 120));
 }
 
 // The "direction" of a section of tokenizer.json.

@@ -33,6 +33,7 @@ enum class BadRecords { kRefuse, kSkip };  // kSkip counts them
 enum class Ids { kNotRead, kIfPresent, kNamed };
 
 enum class Lists { kRefused, kRead };
+enum class FieldOfText { kRefused, kIgnored };  // a field other than "text", where all inputs are text
 
 struct ReadOptions {
   // Files, directories (searched for names that have a format), quoted globs (*, ?, [...], ** for any directories), and
@@ -43,6 +44,7 @@ struct ReadOptions {
   // column, with dots into structs; CSV and TSV: a name in the header, or the number of a column from 1 in a file
   // without header.
   std::string field = "text";
+  FieldOfText field_of_text = FieldOfText::kRefused;
   // Whether the field of a JSON line may be a list, which TextReader gives as JSON text.
   Lists lists = Lists::kRefused;
   // The field with a record's id, which TextReader reads: named as `field` is. By default its name is not the number of
