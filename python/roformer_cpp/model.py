@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby
 from os import PathLike
 from typing import Literal
 
@@ -233,12 +232,13 @@ class Model(ScriptModule):
 
     def _logits(self, x: Tensor, stages: list[dict], step: Pass | None = None, depth: int = 1) -> Tensor:
         """Computes stages in the modules that group them, whose hooks run; depth: of their names."""
-        for name, group in groupby(stages, lambda stage: ".".join(stage["linear"].split(".")[:depth])):
-            stage, *more = group
+        groups: dict[str, list[dict]] = {}
+        for stage in stages:
+            groups.setdefault(".".join(stage["linear"].split(".")[:depth]), []).append(stage)
+        for name, (stage, *more) in groups.items():
             if name != stage["linear"]:
-                x = self.get_submodule(name)(
-                    x, partial(self._logits, stages=[stage, *more], step=step, depth=depth + 1)
-                )
+                inside = partial(self._logits, stages=[stage, *more], step=step, depth=depth + 1)
+                x = self.get_submodule(name)(x, inside)
                 continue
             if stage["dropout"] and step is not None:
                 x = step.drop(x, self._layout["head_dropout"])
