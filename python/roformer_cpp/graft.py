@@ -120,7 +120,7 @@ def graft(
         elif type(part).__name__ == "BertEmbeddings" and grafted.replaces_table:
             part.position_embeddings.register_forward_hook(grafted.replace_table)
     for layer, module in enumerate(modules):
-        vars(module)[helper.NAME] = helper.GraftedLayer(of_layer[layer], layer)
+        vars(module)[helper.NAME] = helper.GraftedLayer(grafted, of_layer[layer], layer)
         module.register_forward_pre_hook(vars(module)[helper.NAME].before, with_kwargs=True)
     return model
 

@@ -334,6 +334,25 @@ def test_lora_changes_the_projections_that_an_encoding_reads(family):
     assert_t4(beside, logits(lora))
 
 
+def test_peft_trains_a_copy_of_the_encoding(tmp_path):
+    peft = pytest.importorskip("peft")
+    model = roformer_cpp.graft(make("Llama"), "kerple-log")
+    before = logits(model)
+    options = {"target_modules": ["q_proj"], "modules_to_save": ["position_encoding.0"]}
+    tuned = peft.get_peft_model(model, peft.LoraConfig(**options))
+    tuned(IDS, labels=IDS).loss.backward()
+    copies = [parameter for name, parameter in tuned.named_parameters() if "modules_to_save" in name]
+    assert len(copies) == 2 and all(copy.grad.abs().max() > 0 for copy in copies)
+    with torch.no_grad():
+        torch._foreach_add_(copies, 1)
+    assert not torch.allclose(logits(tuned), before)
+    with tuned.disable_adapter():
+        assert torch.equal(logits(tuned), before)
+    tuned.save_pretrained(tmp_path)
+    again = peft.PeftModel.from_pretrained(roformer_cpp.graft(make("Llama"), "kerple-log"), tmp_path)
+    assert torch.equal(logits(again), logits(tuned)) and torch.equal(logits(tuned.merge_and_unload()), logits(again))
+
+
 @pytest.mark.parametrize("in_model", [False, True])
 def test_which_encodings_read_projections(in_model):
     found, literal = set(), {"dai-literal", "shaw-literal", "deberta-literal", "transformer-xl-literal"}

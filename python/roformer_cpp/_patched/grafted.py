@@ -66,10 +66,15 @@ class Grafted(nn.ModuleList):
 class GraftedLayer:
     """What a module of attention needs of its encoding."""
 
-    def __init__(self, encoding: "Encoding", index: int):
-        self.encoding, self.index = encoding, index
+    def __init__(self, encodings: Grafted, encoding: "Encoding", index: int):
+        self.encodings, self.number, self.index = encodings, [*encodings].index(encoding), index
         self.reads_tokens, self.reads_sequences = encoding.reads_tokens, encoding._script.reads_sequences()
         self.is_shared = not encoding._script.reads() and not list(encoding.parameters())
+
+    @property
+    def encoding(self) -> "Encoding":
+        """By its place, where peft may have put a copy that it trains."""
+        return self.encodings[self.number]
 
     def before(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """A hook: gives the call what `attend` reads, and refuses caches of fixed size."""
