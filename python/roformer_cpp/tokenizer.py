@@ -291,12 +291,12 @@ class Tokenizer:
 
 
 def _message(message: Any) -> dict[str, Any]:
-    """As transformers gives it to a template: without None, and reasoning under each of its names."""
+    """As transformers gives it to a template: with reasoning under each of its names."""
     if not isinstance(message, dict):
         raise TypeError(f"[{_WHERE}] a message must be a dict, got {_checks.kind(message)}")
-    given = {key: value for key, value in message.items() if value is not None}
-    reasoning = next((given[key] for key in ("reasoning_content", "thinking", "reasoning") if key in given), None)
-    return given if reasoning is None else {"thinking": reasoning, **given, "reasoning_content": reasoning}
+    names = ("reasoning_content", "thinking", "reasoning")
+    reasoning = next((message[name] for name in names if message.get(name) is not None), None)
+    return message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
 def _rule(name: str, given: Any, rules: tuple[str, ...], default: str, none: str) -> str:

@@ -35,6 +35,7 @@ CHATS = [
     [SYSTEM, USER, ANSWER, USER],
     [USER, CALL, {"role": "tool", "name": "weather", "content": "22.0"}, ANSWER | {"reasoning_content": "r"}, USER],
     [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": " b"}]}],
+    [USER, CALL | {"content": None, "reasoning_content": None}],
     [USER, USER],
     [],
 ]
@@ -97,6 +98,7 @@ def check(ours, template, chat, **variables):
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
 def test_templates(path, ours):
     template = path.read_text(encoding="utf-8")
+    template += "{{ messages }}"
     texts = 0
     for chat in CHATS:
         for more in ({}, {"add_generation_prompt": True, "enable_thinking": False}, {"tools": [TOOL, TOOL]}):
