@@ -85,6 +85,8 @@ FAMILIES |= {
 VARIANTS = {
     "gemma2-uncapped": ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
     "phi3-longrope": ("phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 16}),
+    "phi3-longrope-passed": ("phi3", {"rope_parameters": LONGROPE | {"original_max_position_embeddings": 32},
+                                      "original_max_position_embeddings": 32}),
     "phi3-partial": ("phi3", {"rope_parameters": SHARE, "sliding_window": 9}),
     "stablelm-parallel": ("stablelm", {"use_parallel_residual": True, "use_qkv_bias": False}),
     "smollm3-listed": ("smollm3", {"no_rope_layers": [0, 1, 1]}),

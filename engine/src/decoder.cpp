@@ -33,7 +33,7 @@ struct Decoder::Impl {
   ModelInfo info;
   std::unique_ptr<SequenceCache> cache;
   Workspace work;
-  std::vector<std::byte> last_rows;
+  std::vector<std::byte> wanted_rows;
   HeadLayers::Memory head_memory;
   int64_t longest = 0;  // tokens that a sequence has had
 
@@ -63,18 +63,43 @@ struct Decoder::Impl {
     model.encoder.check_ids({input.ids, ids});
   }
 
-  void append(const Extension& input, float* logits, Logits of) {
+  struct Tokens {
+    std::vector<int64_t> offsets = {0};
+    std::vector<int32_t> ids;
+  };
+
+  // What to compute: a sequence that passes the length from which its rotation changes is computed anew.
+  Tokens begun_anew(const Extension& added) {
+    Tokens all;
+    for (size_t i = 0; i < added.sequences.size(); ++i) {
+      const int64_t sequence = added.sequences[i], first = added.offsets[i], end = added.offsets[i + 1];
+      const int64_t before = cache->length(sequence);
+      const Position& position = model.encoder.position();
+      if (!position.changes_within(before) && position.changes_within(before + end - first)) {
+        const std::span<const int32_t> kept = cache->ids(sequence);
+        all.ids.insert(all.ids.end(), kept.begin(), kept.end());
+        cache->truncate(sequence, 0);
+      }
+      all.ids.insert(all.ids.end(), added.ids + first, added.ids + end);
+      all.offsets.push_back(std::ssize(all.ids));
+    }
+    return all;
+  }
+
+  void append(const Extension& added, float* logits, Logits of) {
+    const Tokens all = begun_anew(added);
+    const Extension input{.sequences = added.sequences, .offsets = all.offsets, .ids = all.ids.data()};
     const auto* hidden = static_cast<const std::byte*>(model.encoder.extend(input, *cache, work));
     const int64_t row_bytes = info.hidden_size * bytes_of(model.encoder.dtype());
-    const int64_t rows = of == Logits::kAll ? input.tokens() : std::ssize(input.sequences);
-    if (of == Logits::kLast) {
-      last_rows.resize(static_cast<size_t>(rows * row_bytes));
-      for (int64_t i = 0; i < rows; ++i)
-        std::copy_n(hidden + (input.offsets[i + 1] - 1) * row_bytes, row_bytes, last_rows.data() + i * row_bytes);
-      hidden = last_rows.data();
+    const int64_t rows = of == Logits::kAll ? added.tokens() : std::ssize(added.sequences);
+    wanted_rows.resize(static_cast<size_t>(rows * row_bytes));
+    std::byte* to = wanted_rows.data();
+    for (size_t i = 0; i < added.sequences.size(); ++i) {
+      const int64_t count = of == Logits::kAll ? added.offsets[i + 1] - added.offsets[i] : 1;
+      to = std::copy_n(hidden + (input.offsets[i + 1] - count) * row_bytes, count * row_bytes, to);
     }
-    model.head(rows, hidden, info.hidden_size, logits, head_memory);
-    for (const int64_t sequence : input.sequences) longest = std::max(longest, cache->length(sequence));
+    model.head(rows, wanted_rows.data(), info.hidden_size, logits, head_memory);
+    for (const int64_t sequence : added.sequences) longest = std::max(longest, cache->length(sequence));
   }
 };
 
@@ -88,7 +113,7 @@ Decoder::Decoder(const Model& model, int64_t sequences, int64_t max_tokens) {
                        .info = model.info(),
                        .cache = loaded.encoder.make_cache(sequences, max_tokens),
                        .work = {},
-                       .last_rows = {},
+                       .wanted_rows = {},
                        .head_memory = {},
                        .longest = 0});
 }

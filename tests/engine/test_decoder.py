@@ -88,9 +88,9 @@ LONGROPE = {
     ids=str,
 )
 def test_bits_of_encodings(encoding, precision, tmp_path):
-    """Tables by distance; and rotations that change as a sequence grows, in one layer: in the second, states of earlier
-    tokens would change with them, which a cache cannot follow."""
-    changes_with_length = "rope_parameters" in encoding or "xpos" in str(encoding)
+    """Tables by distance; rotations that change once; and those that change as a sequence grows, in one layer: in the
+    second, states of earlier tokens would change with them, which a cache cannot follow."""
+    changes_with_length = "dynamic" in str(encoding) or "xpos" in str(encoding)
     layers = {"num_hidden_layers": 1 if changes_with_length else 3}
     make_causal("RoFormer", tmp_path, **WIDE | {"max_position_embeddings": 30} | layers)
     change_config(tmp_path, model_type="rf_encoder", architectures=["RfEncoderForCausalLM"], position_encoding=encoding)

@@ -2,9 +2,10 @@
 // linear attention, sums over them, so a step only computes the new tokens.
 //
 // With softmax attention, the logits of a token have the same bits as Model::logits for the whole sequence, whatever
-// the other sequences of a call, the number of steps and the number of threads. If a rotation changes as a sequence
-// grows (dynamic, longrope and xpos), every layer uses the present rotation for all tokens, but earlier tokens keep
-// their states, as in every cache, so logits differ from logits of the whole sequence.
+// the other sequences of a call, the number of steps and the number of threads. A sequence that passes the training
+// length of longrope is computed anew in that step, as in transformers. If a rotation changes further as a sequence
+// grows (dynamic and xpos), every layer uses the present rotation for all tokens, but earlier tokens keep their states,
+// as in every cache, so logits differ from logits of the whole sequence.
 //
 // In a prefix language model (config.h) the tokens of the first append() to an empty sequence are its prefix, of type
 // 0, and later tokens have type 1.
@@ -46,12 +47,13 @@ class RF_ENGINE_API Decoder {
   // Sequence sequences[i] grows by ids[offsets[i]] .. ids[offsets[i + 1] - 1], at least one token. sequences:
   // ascending; offsets: [sequences.size() + 1]. logits: [sequences.size(), vocab_size], for the token after the last
   // one of each; or [ids.size(), vocab_size], after each, with the same bits. A call that throws changes nothing,
-  // except that linear attention drops the tokens of `sequences` if memory runs out.
+  // except that linear attention, and a sequence that is computed anew, lose their tokens if memory runs out.
   void append(std::span<const int64_t> sequences, std::span<const int64_t> offsets, std::span<const int32_t> ids,
               float* logits, Logits of = Logits::kLast);
   // Sequence `to` becomes a copy of `from`; keys and values of a common prefix are not copied.
   void copy(int64_t from, int64_t to);
-  // Drops all but the first tokens. With linear attention `tokens` must be 0 or the present number.
+  // Drops all but the first tokens. With linear attention `tokens` must be 0 or the present number; with longrope,
+  // those that are left below the training length keep the states that they had beyond it.
   void truncate(int64_t sequence, int64_t tokens);
 
  private:
