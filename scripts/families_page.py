@@ -2,8 +2,9 @@
 
 Directories of each family and head at two sizes, with random weights, from the makers of tests/foreign_encoders.py and
 tests/decoder_embedders.py, and directories with the keys and names of their authors. Tokens: of the class that
-transformers has for the family, trained on random strings. --check only compares with the bound of float32 and the
-tokens, and ends with 1 if one differs.
+transformers has for the family, trained on random strings. Decoders: directories and GGUF files of the makers of
+tests/rotary_decoders.py, with greedy search. --check only compares with the bound of float32 and the tokens, and ends
+with 1 if one differs.
 """
 
 import json
@@ -23,12 +24,13 @@ BEGIN = "<!-- families: scripts/families_page.py writes what is between these li
 END = "<!-- end of families -->"
 TITLES = ["directory", "float32: difference", "bfloat16: cosine", "int8: cosine"]
 TOKEN_TITLES = ["tokenizer of transformers", "families", "texts with equal tokens"]
-TEXTS = 4000
+DECODER_TITLES = ["decoder", "float32: difference", "equal tokens", "GGUF file: difference"]
+TEXTS, NEW_TOKENS = 4000, 64
 # The first size is that of the maker.
 DECODER_SHAPES = ({}, {"hidden_size": 72, "intermediate_size": 44})
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/oracles", "python")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/oracles", "tests/engine", "python")]
 
 
 def measure(name, family, makers, head="Model"):
@@ -87,6 +89,40 @@ def models():
         yield name, family, [make]
 
 
+def measure_decoders():
+    """Differences of logits, relative to the largest, and how many tokens of greedy search equal those of
+    transformers."""
+    import numpy as np
+    import test_gguf as files
+    import test_rotary_decoders as directories
+    import torch
+
+    from rf_generation import CausalEngine
+    from rotary_decoders import FAMILIES, VARIANTS, make_decoder, make_rows, oracle_logits, write_gguf
+
+    def difference(oracle, engine):
+        rows = make_rows()
+        theirs = np.concatenate([oracle_logits(oracle, row) for row in rows])
+        return float(np.abs(engine.logits(rows) - theirs).max() / np.abs(theirs).max())
+
+    options = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    for name in [*FAMILIES, *VARIANTS]:
+        family, changes = directories.case_of(name)
+        with tempfile.TemporaryDirectory() as folder:
+            oracle = make_decoder(family, folder, max_position_embeddings=128, **changes)
+            engine, (row,) = CausalEngine(folder), make_rows((21,))
+            ids = torch.tensor(row)[None].long()
+            theirs = oracle.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, len(row) :].tolist()
+            ours = engine.generate([row], max_new_tokens=NEW_TOKENS)[0][0].ids
+            result = {"class": type(oracle).__name__, "case": name, "float32": difference(oracle, engine)}
+            result["equal"] = sum(a == b for a, b in zip(ours, theirs, strict=True))
+            if name in files.FAMILIES or name in ("llama", "qwen2", "gpt_neox"):
+                family, changes = files.FAMILIES.get(name, (name, {}))
+                oracle = make_decoder(family, **changes)
+                result["gguf"] = difference(oracle, CausalEngine(write_gguf(oracle, Path(folder) / "model.gguf")))
+        yield result
+
+
 def measure_tokens():
     """For each tokenizer class of the families: how many random strings have the same tokens."""
     import transformers
@@ -138,19 +174,33 @@ def main():
         bad += exceeds
         print(" | ".join(cells(result)), "beyond T4" if exceeds else "", flush=True)
         results.append(result)
+    decoders = list(measure_decoders())
+    for each in decoders:
+        bad += max(each["float32"], each.get("gguf", 0)) > tol.T4_MAX or each["equal"] < NEW_TOKENS
+        print(each, flush=True)
     tokens = list(measure_tokens())
     for each in tokens:
         bad += each["equal"] < each["texts"]
         print(each, flush=True)
-    print(f"{len(results)} classes, {bad} beyond {tol.T4_MAX}")
+    print(f"{len(results)} classes, {len(decoders)} decoders, {bad} beyond {tol.T4_MAX} or with other tokens")
     if given.json:
-        given.json.write_text(json.dumps({"classes": results, "tokens": tokens}, indent=1) + "\n")
+        given.json.write_text(json.dumps({"classes": results, "decoders": decoders, "tokens": tokens}, indent=1) + "\n")
     if not given.check and not bad:
         rows = [
             [f"`{x['tokenizer']}`", ", ".join(f"`{name}`" for name in x["families"]), f"{x['equal']} of {x['texts']}"]
             for x in tokens
         ]
-        body = table(TITLES, map(cells, results)) + "\n\n" + table(TOKEN_TITLES, rows)
+        lines = [
+            [
+                f"`{x['class']}` (`{x['case']}`)",
+                f"{x['float32']:.1e}",
+                f"{x['equal']}",
+                f"{x['gguf']:.1e}" if "gguf" in x else "–",
+            ]
+            for x in decoders
+        ]
+        tables = table(TITLES, map(cells, results)), table(DECODER_TITLES, lines), table(TOKEN_TITLES, rows)
+        body = "\n\n".join(tables)
         written(PAGE, with_body(PAGE.read_text(encoding="utf-8"), BEGIN, END, body), given.check)
     return int(bad > 0)
 
