@@ -35,6 +35,7 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Engine: generation from a GGUF file, compared with llama.cpp": ["gguf_peers"],
     "Server: embeddings over HTTP, and its peers": ["serve_peers minilm", "serve_peers modernbert"],
     "Server: what HTTP costs, and waits beside a bulk job": ["serve_own http", "serve_own wait"],
+    "Server: completions of several clients, new tokens per second": ["serve_completions"],
     "Pretraining": ["train_bench small", "train_bench base"],
     "Tokenizers": ["tokenizer_bench bert", "tokenizer_bench roformer"],
 }

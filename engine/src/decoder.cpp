@@ -37,14 +37,16 @@ struct Decoder::Impl {
   HeadLayers::Memory head_memory;
   int64_t longest = 0;  // tokens that a sequence has had
 
+  void note_lengths(std::span<const int64_t> sequences) {
+    for (const int64_t sequence : sequences) longest = std::max(longest, cache->length(sequence));
+  }
   void check_sequence(int64_t sequence) const {
     if (sequence < 0 || sequence >= cache->sequences())
       fail(kDecoderWhere, "sequences must be in 0..{}, got {}", cache->sequences() - 1, sequence);
   }
 
-  void check(const Extension& input, size_t ids) const {
-    const auto &sequences = input.sequences, &offsets = input.offsets;
-    if (offsets.size() != sequences.size() + 1 || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(ids)) {
+  void check(std::span<const int64_t> sequences, std::span<const int64_t> offsets, std::span<const int32_t> ids) const {
+    if (offsets.size() != sequences.size() + 1 || offsets.front() != 0 || offsets.back() != std::ssize(ids)) {
       fail(kDecoderWhere, "offsets must be one more than the sequences, from 0 to the number of ids, got {} for {}",
            offsets.size(), sequences.size());
     }
@@ -60,7 +62,14 @@ struct Decoder::Impl {
              cache->capacity(), before + added);
       }
     }
-    model.encoder.check_ids({input.ids, ids});
+    model.encoder.check_ids(ids);
+  }
+
+  // Whether a sequence passes the length from which its rotation changes: it is computed anew then.
+  bool begins_anew(int64_t sequence, int64_t added) const {
+    const Position& position = model.encoder.position();
+    const int64_t before = cache->length(sequence);
+    return !position.changes_within(before) && position.changes_within(before + added);
   }
 
   struct Tokens {
@@ -68,38 +77,35 @@ struct Decoder::Impl {
     std::vector<int32_t> ids;
   };
 
-  // What to compute: a sequence that passes the length from which its rotation changes is computed anew.
-  Tokens begun_anew(const Extension& added) {
+  Tokens begun_anew(std::span<const int64_t> sequences, std::span<const int64_t> offsets,
+                    std::span<const int32_t> ids) {
     Tokens all;
-    for (size_t i = 0; i < added.sequences.size(); ++i) {
-      const int64_t sequence = added.sequences[i], first = added.offsets[i], end = added.offsets[i + 1];
-      const int64_t before = cache->length(sequence);
-      const Position& position = model.encoder.position();
-      if (!position.changes_within(before) && position.changes_within(before + end - first)) {
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const int64_t sequence = sequences[i];
+      const auto added = ids.subspan(offsets[i], static_cast<size_t>(offsets[i + 1] - offsets[i]));
+      if (begins_anew(sequence, std::ssize(added))) {
         const std::span<const int32_t> kept = cache->ids(sequence);
         all.ids.insert(all.ids.end(), kept.begin(), kept.end());
         cache->truncate(sequence, 0);
       }
-      all.ids.insert(all.ids.end(), added.ids + first, added.ids + end);
+      all.ids.insert(all.ids.end(), added.begin(), added.end());
       all.offsets.push_back(std::ssize(all.ids));
     }
     return all;
   }
 
-  void append(const Extension& added, float* logits, Logits of) {
-    const Tokens all = begun_anew(added);
-    const Extension input{.sequences = added.sequences, .offsets = all.offsets, .ids = all.ids.data()};
-    const auto* hidden = static_cast<const std::byte*>(model.encoder.extend(input, *cache, work));
+  // offsets: of the new tokens, the last ones of each sequence of `input`.
+  void append(const Extension& input, std::span<const int64_t> offsets, float* logits, Logits of) {
+    const auto* hidden = static_cast<const std::byte*>(model.encoder.extend(input, work));
     const int64_t row_bytes = info.hidden_size * bytes_of(model.encoder.dtype());
-    const int64_t rows = of == Logits::kAll ? added.tokens() : std::ssize(added.sequences);
+    const int64_t rows = of == Logits::kAll ? offsets.back() : std::ssize(input.sequences);
     wanted_rows.resize(static_cast<size_t>(rows * row_bytes));
     std::byte* to = wanted_rows.data();
-    for (size_t i = 0; i < added.sequences.size(); ++i) {
-      const int64_t count = of == Logits::kAll ? added.offsets[i + 1] - added.offsets[i] : 1;
+    for (size_t i = 0; i < input.sequences.size(); ++i) {
+      const int64_t count = of == Logits::kAll ? offsets[i + 1] - offsets[i] : 1;
       to = std::copy_n(hidden + (input.offsets[i + 1] - count) * row_bytes, count * row_bytes, to);
     }
     model.head(rows, wanted_rows.data(), info.hidden_size, logits, head_memory);
-    for (const int64_t sequence : added.sequences) longest = std::max(longest, cache->length(sequence));
   }
 };
 
@@ -150,9 +156,33 @@ std::span<const int32_t> Decoder::ids(int64_t sequence) const {
 void Decoder::append(std::span<const int64_t> sequences, std::span<const int64_t> offsets, std::span<const int32_t> ids,
                      float* logits, Logits of) {
   if (sequences.empty()) return;
-  const Extension input{.sequences = sequences, .offsets = offsets, .ids = ids.data()};
-  impl_->check(input, ids.size());
-  impl_->append(input, logits, of);
+  impl_->check(sequences, offsets, ids);
+  SequenceCache* const cache = impl_->cache.get();
+  const Impl::Tokens all = impl_->begun_anew(sequences, offsets, ids);
+  impl_->append({{&cache, 1}, sequences, all.offsets, all.ids.data()}, offsets, logits, of);
+  impl_->note_lengths(sequences);
+}
+
+void Decoder::append(std::span<const Growth> all, float* logits) {
+  std::vector<SequenceCache*> caches;
+  std::vector<int64_t> sequences, offsets{0};
+  std::vector<int32_t> ids;
+  for (const Growth& each : all) {
+    each.decoder->impl_->check(each.sequences, each.offsets, each.ids);
+    caches.insert(caches.end(), each.sequences.size(), each.decoder->impl_->cache.get());
+    sequences.insert(sequences.end(), each.sequences.begin(), each.sequences.end());
+    for (const int64_t offset : each.offsets.subspan(1)) offsets.push_back(std::ssize(ids) + offset);
+    ids.insert(ids.end(), each.ids.begin(), each.ids.end());
+  }
+  all[0].decoder->impl_->append({caches, sequences, offsets, ids.data()}, offsets, logits, Logits::kLast);
+  for (const Growth& each : all) each.decoder->impl_->note_lengths(each.sequences);
+}
+
+bool Decoder::may_join(std::span<const int64_t> sequences, std::span<const int64_t> offsets) const {
+  if (dynamic_cast<const KeyValueCache*>(impl_->cache.get()) == nullptr) return false;
+  for (size_t i = 0; i < sequences.size(); ++i)
+    if (impl_->begins_anew(sequences[i], offsets[i + 1] - offsets[i])) return false;
+  return true;
 }
 
 void Decoder::copy(int64_t from, int64_t to) {

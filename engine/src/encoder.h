@@ -48,14 +48,17 @@ struct EncoderInput {
   const CrossInput* cross = nullptr;  // required with cross-attention
 };
 
-// Tokens that extend cached sequences: sequence sequences[i] of the cache grows by the tokens ids[offsets[i]] ..
-// ids[offsets[i + 1] - 1]. Sequences ascend.
+// Tokens that extend cached sequences: sequence sequences[i] of its cache grows by the tokens ids[offsets[i]] ..
+// ids[offsets[i + 1] - 1]. The sequences of a cache are neighbours, and ascend.
 struct Extension {
+  std::span<SequenceCache* const> caches;  // of each sequence, or one for all; several only of keys and values
   std::span<const int64_t> sequences;
   std::span<const int64_t> offsets;  // [sequences.size() + 1], rising from 0
   const int32_t* ids = nullptr;
   const CrossInput* cross = nullptr;  // as EncoderInput has it
   int64_t tokens() const { return offsets.back(); }
+  SequenceCache& cache(size_t i) const { return *caches[caches.size() == 1 ? 0 : i]; }
+  int64_t length(size_t i) const { return cache(i).length(sequences[i]); }  // before
 };
 
 // The memory of one call, kept for the next.
@@ -71,6 +74,7 @@ class Workspace {
   // Neighbours in an extension and in the cache, with as many tokens: attention computes them in one call.
   struct Group {
     int64_t first = 0, count = 0;  // in the extension
+    SequenceCache* cache = nullptr;
     int64_t tokens = 0, keys = 0;  // of each sequence: new tokens; new and earlier tokens
     PositionRows rows;             // of the keys
   };
@@ -128,10 +132,10 @@ class Encoder {
   void check_ids(std::span<const int32_t> ids) const;
   // Throws Error where a sequence of so many tokens is beyond a table or a range.
   void check_length(int64_t tokens) const;
-  // The hidden states of the new tokens, as encode() gives them; the cache, one of make_cache(), takes the tokens up.
-  // Ids and lengths must have been checked, and the cache have room. Where it throws, the cache is unchanged; but with
+  // The hidden states of the new tokens, as encode() gives them; the caches, of make_cache(), take the tokens up.
+  // Ids and lengths must have been checked, and the caches have room. Where it throws, they are unchanged; but with
   // linear attention the sequences of `input` are empty then, because some layers may have taken their tokens up.
-  void* extend(const Extension& input, SequenceCache& cache, Workspace& work) const;
+  void* extend(const Extension& input, Workspace& work) const;
 
   // What cross-attention reads of encoded sentences, [tokens, hidden_size]: keys and values [layers, tokens, 2
   // hidden_size].
@@ -178,11 +182,11 @@ class Encoder {
   void mix(size_t state, int64_t elements, void* x, Workspace& work) const;
 
   // extend() with keys and values, with those that are shared, and with sums. tokens: the new ones.
-  void* extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache, Workspace& work) const;
+  void* extend_rows(const Extension& input, const EncoderInput& tokens, Workspace& work) const;
   void* extend_shared(const Extension& input, const EncoderInput& tokens, SharedRows& cache, Workspace& work) const;
   void* extend_sums(const Extension& input, const EncoderInput& tokens, LinearStates& states, Workspace& work) const;
-  void attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
-              Workspace& work, const void* qkv, void* out) const;
+  void attend(int64_t layer, const Extension& input, const Workspace::Group& group, Workspace& work, const void* qkv,
+              void* out) const;
 
   // Columns of a row of queries, keys and values, and of one of results.
   // Layers of a decoder are as wide as the first.

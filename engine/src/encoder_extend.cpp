@@ -12,11 +12,11 @@ namespace rf::engine {
 namespace {
 
 // The new tokens, which follow the cached ones.
-EncoderInput new_tokens(const Extension& input, const SequenceCache& cache, Workspace& work) {
+EncoderInput new_tokens(const Extension& input, Workspace& work) {
   work.positions.resize(static_cast<size_t>(input.tokens()));
   for (size_t i = 0; i < input.sequences.size(); ++i) {
     const auto first = work.positions.begin() + input.offsets[i], end = work.positions.begin() + input.offsets[i + 1];
-    std::iota(first, end, cache.length(input.sequences[i]));
+    std::iota(first, end, input.length(i));
   }
   EncoderInput tokens;
   tokens.sequences = {input.tokens(), std::ssize(input.sequences), input.offsets.data(), work.positions.data()};
@@ -25,21 +25,21 @@ EncoderInput new_tokens(const Extension& input, const SequenceCache& cache, Work
 }
 
 // A prompt is of type 0, and what a prefix language model adds to it of type 1.
-void set_types(const Extension& input, const SequenceCache& cache, Workspace& work, EncoderInput& tokens) {
+void set_types(const Extension& input, Workspace& work, EncoderInput& tokens) {
   work.types.resize(static_cast<size_t>(input.tokens()));
   for (size_t i = 0; i < input.sequences.size(); ++i) {
-    const int32_t type = cache.length(input.sequences[i]) == 0 ? 0 : 1;
+    const int32_t type = input.length(i) == 0 ? 0 : 1;
     std::fill(work.types.begin() + input.offsets[i], work.types.begin() + input.offsets[i + 1], type);
   }
   tokens.types = work.types.data();
 }
 
-std::span<Workspace::Group> group(const Extension& input, const SequenceCache& cache, Workspace& work) {
+std::span<Workspace::Group> group(const Extension& input, Workspace& work) {
   work.used_groups = 0;
   for (size_t i = 0; i < input.sequences.size(); ++i) {
-    const int64_t tokens = input.offsets[i + 1] - input.offsets[i], before = cache.length(input.sequences[i]);
+    const int64_t tokens = input.offsets[i + 1] - input.offsets[i], before = input.length(i);
     Workspace::Group* last = work.used_groups == 0 ? nullptr : &work.groups[work.used_groups - 1];
-    if (last != nullptr && last->tokens == tokens && last->keys == before + tokens &&
+    if (last != nullptr && last->cache == &input.cache(i) && last->tokens == tokens && last->keys == before + tokens &&
         input.sequences[i - 1] + 1 == input.sequences[i]) {
       ++last->count;
       continue;
@@ -48,6 +48,7 @@ std::span<Workspace::Group> group(const Extension& input, const SequenceCache& c
     Workspace::Group& next = work.groups[work.used_groups++];
     next.first = static_cast<int64_t>(i);
     next.count = 1;
+    next.cache = &input.cache(i);
     next.tokens = tokens;
     next.keys = before + tokens;
   }
@@ -103,8 +104,9 @@ void join_heads(rf_attention_args& args, Workspace& work) {
 
 }  // namespace
 
-void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
-                     Workspace& work, const void* qkv, void* out) const {
+void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Group& group, Workspace& work,
+                     const void* qkv, void* out) const {
+  auto& cache = static_cast<KeyValueCache&>(*group.cache);
   const int64_t row_bytes = qkv_width() * bytes_of(dtype_), first = input.offsets[group.first];
   rf_attention_args args = attention_args(layer, static_cast<const char*>(qkv) + first * row_bytes,
                                           static_cast<char*>(out) + first * out_width() * bytes_of(dtype_));
@@ -139,9 +141,8 @@ void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Gro
   run_attention(layer, args, work);
 }
 
-void* Encoder::extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache,
-                           Workspace& work) const {
-  const std::span<Workspace::Group> groups = group(input, cache, work);
+void* Encoder::extend_rows(const Extension& input, const EncoderInput& tokens, Workspace& work) const {
+  const std::span<Workspace::Group> groups = group(input, work);
   for (Workspace::Group& each : groups) {
     const auto known = std::ssize(work.counting);
     if (known < each.keys) {
@@ -152,7 +153,7 @@ void* Encoder::extend_rows(const Extension& input, const EncoderInput& tokens, K
     position_->prepare({each.keys, 1, cu_seqlens, work.counting.data()}, each.rows);
   }
   const auto attend_groups = [&](int64_t layer, const void* qkv, void* out) {
-    for (const Workspace::Group& each : groups) attend(layer, input, each, cache, work, qkv, out);
+    for (const Workspace::Group& each : groups) attend(layer, input, each, work, qkv, out);
   };
   return forward(tokens, work, std::cref(attend_groups));
 }
@@ -175,16 +176,16 @@ void* Encoder::extend_sums(const Extension& input, const EncoderInput& tokens, L
   }
 }
 
-void* Encoder::extend(const Extension& input, SequenceCache& cache, Workspace& work) const {
-  EncoderInput tokens = new_tokens(input, cache, work);
+void* Encoder::extend(const Extension& input, Workspace& work) const {
+  EncoderInput tokens = new_tokens(input, work);
   tokens.cross = input.cross;
-  if (config_.prefix_lm) set_types(input, cache, work, tokens);
-  auto* const shared = dynamic_cast<SharedRows*>(&cache);
-  void* hidden = linear_             ? extend_sums(input, tokens, static_cast<LinearStates&>(cache), work)
+  if (config_.prefix_lm) set_types(input, work, tokens);
+  auto* const shared = dynamic_cast<SharedRows*>(&input.cache(0));
+  void* hidden = linear_             ? extend_sums(input, tokens, static_cast<LinearStates&>(input.cache(0)), work)
                  : shared != nullptr ? extend_shared(input, tokens, *shared, work)
-                                     : extend_rows(input, tokens, static_cast<KeyValueCache&>(cache), work);
+                                     : extend_rows(input, tokens, work);
   for (size_t i = 0; i < input.sequences.size(); ++i)
-    cache.append(input.sequences[i], {input.ids + input.offsets[i], input.ids + input.offsets[i + 1]});
+    input.cache(i).append(input.sequences[i], {input.ids + input.offsets[i], input.ids + input.offsets[i + 1]});
   return hidden;
 }
 

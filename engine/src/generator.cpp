@@ -101,6 +101,7 @@ struct Generator::Impl {
   };
   std::unique_ptr<Run> run;
   std::unique_ptr<PromptFile> file;
+  std::vector<size_t> admitted;  // places of the prompts that the next pass reads; empty: it grows the texts
   // What the decoder appends next.
   std::vector<int64_t> sequences, offsets;
   std::vector<int32_t> ids;
@@ -187,10 +188,10 @@ struct Generator::Impl {
     return kept;
   }
 
-  // Puts prompts from run->next on into free places, some at a time, and finds the first token of each. False: none.
-  bool admit() {
+  // Puts prompts from run->next on into free places, some at a time; the next pass reads them.
+  void admit() {
     const int64_t width = PromptSearch::sequences_of(run->options);
-    std::vector<size_t> admitted;
+    admitted.clear();
     start_append();
     for (size_t place = 0; place < run->places.size() && run->next < run->prompts.size(); ++place) {
       if (run->places[place].search != nullptr) continue;
@@ -203,8 +204,11 @@ struct Generator::Impl {
       run->places[place].prompt = run->next++;
       admitted.push_back(place);
     }
-    if (admitted.empty()) return false;
-    const float* of_prompts = append();
+  }
+
+  // Finds the first token of each admitted prompt. of_prompts: logits after them.
+  void begin_searches(const float* of_prompts) {
+    const int64_t width = PromptSearch::sequences_of(run->options);
     for (const size_t place : admitted) {
       std::unique_ptr<PromptSearch>& search = run->places[place].search;
       search =
@@ -215,16 +219,17 @@ struct Generator::Impl {
       std::seed_seq of_draft{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), uint32_t{0}, uint32_t{1}};
       run->places[place].random.seed(of_draft);
     }
-    return true;
   }
 
-  void step_searches() {
-    start_append();
+  void add_steps() {
     for (const Active& active : run->places) {
       if (active.search == nullptr) continue;
       for (const PromptSearch::Step& next : active.search->steps()) add(next.sequence, {&next.token, 1});
     }
-    const float* rows = append();
+  }
+
+  // rows: logits after the tokens of add_steps().
+  void advance(const float* rows) {
     for (const Active& active : run->places) {
       if (active.search == nullptr) continue;
       const int64_t count = std::ssize(active.search->steps());
@@ -340,9 +345,10 @@ struct Generator::Impl {
     }
   }
 
-  // One step of all prompts of the run; false: all are done.
-  bool step_run() {
-    if (admit()) return true;
+  // Adds what the next pass reads: prompts, or a token of each text. Whether the run goes on; nullopt: with the pass.
+  std::optional<bool> begin_step() {
+    admit();
+    if (!admitted.empty()) return std::nullopt;
     bool is_busy = false;
     for (Active& active : run->places) {
       if (active.search != nullptr && active.search->steps().empty()) {
@@ -351,8 +357,22 @@ struct Generator::Impl {
       }
       is_busy = is_busy || active.search != nullptr;
     }
-    if (is_busy) draft == nullptr ? step_searches() : step_with_draft();
-    return is_busy || run->next < run->prompts.size();
+    if (!is_busy) return run->next < run->prompts.size();
+    add_steps();
+    return std::nullopt;
+  }
+
+  // rows: logits after what begin_step() has added.
+  void end_step(const float* rows) { admitted.empty() ? advance(rows) : begin_searches(rows); }
+
+  bool has_draft_step() const { return draft != nullptr && admitted.empty(); }
+  void step_alone() { has_draft_step() ? step_with_draft() : end_step(append()); }
+
+  // One step of all prompts of the run; false: all are done.
+  bool step_run() {
+    if (const std::optional<bool> goes_on = begin_step()) return *goes_on;
+    step_alone();
+    return true;
   }
 };
 
@@ -404,6 +424,53 @@ void Generator::begin(std::vector<std::vector<int32_t>> prompts, const Generatio
 }
 
 bool Generator::step() { return impl_->step_run(); }
+
+void Generator::step_together(std::span<Step> steps) {
+  const auto attempt = [](Step& step, const auto& work) {
+    try {
+      work();
+    } catch (...) {
+      step.error = std::current_exception();
+    }
+  };
+  std::vector<Step*> joined;
+  for (Step& step : steps) {
+    attempt(step, [&] {
+      Impl& impl = *step.generator->impl_;
+      const std::optional<bool> goes_on = impl.begin_step();
+      step.goes_on = goes_on.value_or(true);
+      if (goes_on) return;
+      if (impl.has_draft_step() || !impl.decoder.may_join(impl.sequences, impl.offsets)) return impl.step_alone();
+      joined.push_back(&step);
+    });
+  }
+  if (joined.empty()) return;
+  std::vector<Decoder::Growth> all;
+  size_t rows = 0;
+  for (const Step* each : joined) {
+    Impl& impl = *each->generator->impl_;
+    all.push_back({&impl.decoder, impl.sequences, impl.offsets, impl.ids});
+    rows += impl.sequences.size();
+  }
+  Impl& first = *joined[0]->generator->impl_;
+  try {
+    first.logits.resize(rows * static_cast<size_t>(first.vocab_size));
+    Decoder::append(all, first.logits.data());
+  } catch (...) {  // each alone, so that only its cause has the error
+    for (Step* each : joined) attempt(*each, [&] { each->generator->impl_->step_alone(); });
+    return;
+  }
+  std::span<const float> left = first.logits;
+  for (Step* each : joined) {
+    Impl& impl = *each->generator->impl_;
+    const std::span<const float> own = left.first(impl.sequences.size() * static_cast<size_t>(impl.vocab_size));
+    left = left.subspan(own.size());
+    attempt(*each, [&] {
+      check_logits(kGeneratorWhere, own, impl.vocab_size);
+      impl.end_step(own.data());
+    });
+  }
+}
 
 std::vector<std::vector<Generated>> Generator::take() { return std::move(impl_->run->results); }
 

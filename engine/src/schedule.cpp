@@ -129,6 +129,8 @@ struct RequestQueue::Impl {
   // Of the time of a batch: what it runs before a pause, the time of the batch in the pause, and its time where few
   // requests wait: its layers are short then, and so is the time to a pause.
   static constexpr double kPauseShare = 1.0 / 24, kPausedShare = 1.0 / 12, kAloneShare = 1.0 / 8;
+  // Of the time of a batch that ran together: the most that its requests are waited for.
+  static constexpr double kReturnShare = 1.0 / 4;
 
   struct Request {
     const uint64_t number;
@@ -144,6 +146,12 @@ struct RequestQueue::Impl {
     int64_t sequences() const { return std::ssize(tokens.offsets) - 1; }
     bool is_over() const { return error != nullptr || done == sequences(); }
     const void* turn() const { return computation.turn != nullptr ? computation.turn : &computation; }
+    // Whether a batch may have both.
+    bool joins(const Request& other) const {
+      const auto together = computation.run_together;
+      return &computation == &other.computation ||
+             (together != nullptr && together == other.computation.run_together && turn() == other.turn());
+    }
     int64_t tokens_left() const { return tokens.offsets.back() - tokens.offsets[done]; }
     // Adds the next sequence to the batch, if there is one and it fits.
     bool take_next(TokenBudget& budget) {
@@ -167,8 +175,20 @@ struct RequestQueue::Impl {
     for (;;) {
       changed.wait(lock, [this] { return !requests.empty() || is_stopped; });
       if (requests.empty()) return;
+      await_returns(lock);
       run_next(lock);
     }
+  }
+
+  // Most requests of a batch that ran together come back with their next steps at once. Without a wait, those that are
+  // first would be computed without the others.
+  void await_returns(std::unique_lock<std::mutex>& lock) {
+    const auto are_there = [this] {
+      const auto is_other = [this](const Request& each) { return each.turn() != together.turn; };
+      return is_stopped || std::ssize(requests) >= together.requests || std::ranges::any_of(requests, is_other);
+    };
+    changed.wait_for(lock, std::chrono::duration<double>(kReturnShare * together.seconds), are_there);
+    together = {};
   }
 
   void run_next(std::unique_lock<std::mutex>& lock) {
@@ -184,6 +204,8 @@ struct RequestQueue::Impl {
     if (level > 0) paused_s += seconds;
     lock.lock();
     depth = level;
+    if (!batch.empty() && batch[0]->computation.run_together != nullptr)
+      together = {batch[0]->turn(), std::ssize(batch), seconds};
     note_speed(batch, seconds - (level > 0 ? 0 : paused_s - paused_before));
     finish(lock);
     begun = Clock::now();  // of the batch that paused
@@ -259,7 +281,7 @@ struct RequestQueue::Impl {
     for (bool takes = true; takes;) {
       takes = false;
       for (Request& each : requests) {
-        if (!may_go(each) || &each.computation != &first->computation) continue;
+        if (!may_go(each) || !each.joins(*first)) continue;
         while (each.take_next(budget)) {
           each.level = depth;
           if (each.taken == 1) batch.push_back(&each);
@@ -298,6 +320,11 @@ struct RequestQueue::Impl {
 
   static void run(const Batch& batch) {
     const Computation& computation = batch[0]->computation;
+    if (computation.run_together != nullptr) {
+      std::vector<const Computation*> all;
+      for (const Request* each : batch) all.push_back(&each->computation);
+      return computation.run_together(all);
+    }
     std::vector<int64_t> offsets;
     const auto part = [&](const Request& each) { return slice(each.tokens, each.done, each.taken, offsets); };
     const auto out = [&](const Request& each) {
@@ -347,9 +374,14 @@ struct RequestQueue::Impl {
   bool is_stopped = false;
   std::array<std::atomic<bool>, kLevels> is_interrupted{};  // of the batch of each level
   // Of the worker alone.
-  size_t depth = 0;                      // batches that run
-  Clock::time_point begun{};             // when the running batch began, or went on
-  double paused_s = 0;                   // of all batches
+  size_t depth = 0;           // batches that run
+  Clock::time_point begun{};  // when the running batch began, or went on
+  double paused_s = 0;        // of all batches
+  struct {
+    const void* turn = nullptr;
+    int64_t requests = 0;
+    double seconds = 0;
+  } together;                            // the last batch that ran together
   std::map<const void*, double> speeds;  // tokens per second of computations, by their turn
   std::thread worker;
 };

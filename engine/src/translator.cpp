@@ -202,8 +202,9 @@ class BatchSearch {
       cross_lists_.begins.resize(tokens, cu_seqlens_[i]);
       cross_lists_.counts.resize(tokens, cu_seqlens_[i + 1] - cu_seqlens_[i]);
     }
-    const Extension input{.sequences = sequences_, .offsets = offsets_, .ids = ids_.data(), .cross = &cross_};
-    auto* const hidden = static_cast<std::byte*>(network_.decoder.extend(input, *cache_, work_));
+    SequenceCache* const cache = cache_.get();
+    const Extension input{{&cache, 1}, sequences_, offsets_, ids_.data(), &cross_};
+    auto* const hidden = static_cast<std::byte*>(network_.decoder.extend(input, work_));
     const int64_t row_bytes = width * bytes_of(network_.decoder.dtype());
     for (int64_t r = 0; r < rows && input.tokens() > rows; ++r)
       std::copy_n(hidden + (offsets_[r + 1] - 1) * row_bytes, row_bytes, hidden + r * row_bytes);

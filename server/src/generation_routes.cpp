@@ -231,9 +231,13 @@ Reply stream(Service& service, const Call& call, const ServedModel& model, const
     std::optional<std::string> part;
     std::string fields;
     do {
-      const auto place = std::exchange(state->place, Work::Part::kNext);
-      const int64_t tokens = place == Work::Part::kFirst ? state->read : 1;
-      co_await service.work.in_queue(&state->continuer, tokens, place, [&] { part = state->parts.step(); });
+      part.reset();
+      if (!state->parts.is_done()) {
+        const auto place = std::exchange(state->place, Work::Part::kNext);
+        const int64_t tokens = place == Work::Part::kFirst ? state->read : 1;
+        const bool goes_on = co_await service.work.step(&state->continuer, tokens, place, state->parts.generator());
+        part = state->parts.part_after(goes_on);
+      }
       fields = state->fields_of(part);
     } while (fields.empty());
     if (part) co_return state->event(fields, nullptr);
@@ -269,11 +273,11 @@ Answer generate(Service& service, const Call& call, const ServedModel& model, co
                                    {.prompt = form, .schema = generation.schema});
   });
   const int64_t read = run.prompt_tokens();
-  bool goes_on = true;
-  const auto step = [&] { goes_on = run.step(); };
-  co_await service.work.in_queue(&model.continuer(), read, Work::Part::kFirst, step);
-  while (goes_on)
-    co_await service.work.in_queue(&model.continuer(), std::ssize(generation.prompts), Work::Part::kNext, step);
+  const auto step = [&](int64_t tokens, Work::Part part) {
+    return service.work.step(&model.continuer(), tokens, part, run.generator());
+  };
+  bool goes_on = co_await step(read, Work::Part::kFirst);
+  while (goes_on) goes_on = co_await step(std::ssize(generation.prompts), Work::Part::kNext);
   const auto results = run.take();
   std::string body = head(form, false, model.name());
   int64_t added = 0;

@@ -91,6 +91,39 @@ asio::awaitable<std::vector<float>> Work::compute(const engine::Computation& com
 
 asio::awaitable<void> Work::in_queue(const void* turn, int64_t tokens, Part part, std::function<void()> run) {
   const engine::Computation computation{.run = [&](const engine::Tokens&, float*) { run(); }, .turn = turn};
+  co_await compute_counted(computation, tokens, part);
+}
+
+asio::awaitable<bool> Work::step(const void* turn, int64_t tokens, Part part, engine::Generator& generator) {
+  struct StepOf : engine::Computation {
+    engine::Generator::Step* step = nullptr;
+    int64_t tokens = 0;
+    Metrics* metrics = nullptr;
+  };
+  engine::Generator::Step own{.generator = &generator};
+  StepOf computation;
+  computation.turn = turn;
+  computation.step = &own;
+  computation.tokens = tokens;
+  computation.metrics = &metrics_;
+  computation.run_together = [](std::span<const engine::Computation* const> all) {
+    std::vector<engine::Generator::Step> steps;
+    int64_t sum = 0;
+    for (const engine::Computation* each : all) {
+      const auto& of = *static_cast<const StepOf*>(each);
+      steps.push_back(*of.step);
+      sum += of.tokens;
+    }
+    static_cast<const StepOf*>(all[0])->metrics->count_batch(std::ssize(all), sum);
+    engine::Generator::step_together(steps);
+    for (size_t i = 0; i < all.size(); ++i) *static_cast<const StepOf*>(all[i])->step = std::move(steps[i]);
+  };
+  co_await compute_counted(computation, tokens, part);
+  if (own.error) std::rethrow_exception(own.error);
+  co_return own.goes_on;
+}
+
+asio::awaitable<void> Work::compute_counted(const engine::Computation& computation, int64_t tokens, Part part) {
   const std::vector<int32_t> ids(static_cast<size_t>(tokens));
   const std::vector<int64_t> offsets = {0, tokens};
   const engine::Tokens counted{.ids = ids, .offsets = offsets};

@@ -19,6 +19,7 @@
 
 #include "http.h"
 #include "metrics.h"
+#include "rf/engine/generator.h"
 #include "rf/engine/schedule.h"
 
 namespace rf::server {
@@ -69,11 +70,15 @@ class Work {
   // Calls `run`, which computes with a model, in the queue's thread when its turn comes. turn: of all such calls for a
   // model. tokens: that it reads. Throws as compute() does.
   asio::awaitable<void> in_queue(const void* turn, int64_t tokens, Part part, std::function<void()> run);
+  // The same for a step of a generator, together with the steps of other requests that wait for the turn. Returns
+  // whether it goes on.
+  asio::awaitable<bool> step(const void* turn, int64_t tokens, Part part, engine::Generator& generator);
 
  private:
   using Finish = std::function<void(const std::exception_ptr& error)>;
   // Until begin()'s first argument is called, in any thread; throws the error.
   static asio::awaitable<void> until_finished(std::function<void(const Finish&, asio::cancellation_slot)> begin);
+  asio::awaitable<void> compute_counted(const engine::Computation& computation, int64_t tokens, Part part);
   bool is_in_pool(const asio::any_io_executor& executor) const;
 
   Metrics& metrics_;

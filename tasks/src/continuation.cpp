@@ -310,10 +310,10 @@ struct ContinuationStream::Impl {
     if (!is_done) continuer.give_back(std::move(generator));
   }
 
-  // What has become settled since the last call.
-  std::string advance() {
+  // What has become settled since the last call. goes_on: of the generator's step.
+  std::string advance(bool goes_on) {
     std::string_view settled;
-    if (!generator.step()) {
+    if (!goes_on) {
       kept = generator.kept_tokens();
       result = continuer.continuation_of(prompt, generator.take()[0][0], spaces);
       continuer.give_back(std::move(generator));
@@ -340,8 +340,16 @@ struct ContinuationRun::Impl {
 };
 
 std::optional<std::string> ContinuationStream::step() {
-  if (impl_->is_done) return std::nullopt;
-  std::string part = impl_->advance();
+  if (is_done()) return std::nullopt;
+  return part_after(impl_->generator.step());
+}
+
+bool ContinuationStream::is_done() const { return impl_->is_done; }
+
+engine::Generator& ContinuationStream::generator() { return impl_->generator; }
+
+std::optional<std::string> ContinuationStream::part_after(bool goes_on) {
+  std::string part = impl_->advance(goes_on);
   if (impl_->is_done && part.empty()) return std::nullopt;
   return part;
 }
@@ -449,6 +457,8 @@ ContinuationRun Continuer::begin(std::span<const std::string> prompts, const eng
 }
 
 bool ContinuationRun::step() { return impl_->generator->step(); }
+
+engine::Generator& ContinuationRun::generator() { return *impl_->generator; }
 
 int64_t ContinuationRun::prompt_tokens() const {
   int64_t tokens = 0;

@@ -387,6 +387,78 @@ TEST(RequestQueue, ComputationsTakeTurns) {
   EXPECT_EQ(turns, (std::vector<int>{1, 2, 1, 3, 1, 2, 1, 3, 1, 1}));
 }
 
+// Computations that run together note how many each call of theirs has.
+struct Joined : Computation {
+  static inline std::vector<size_t> calls{};
+  explicit Joined(const void* of) {
+    turn = of;
+    run_together = [](std::span<const Computation* const> all) {
+      calls.push_back(all.size());
+      for (const Computation* each : all) ++static_cast<const Joined*>(each)->runs;
+    };
+  }
+  mutable int runs = 0;
+};
+
+TEST(RequestQueue, ComputationsOfATurnRunTogether) {
+  Gate gate;
+  Case first({1}, 0), one({1}, 1), long_one({7}, 2), of_other({1}, 3);
+  const int turn = 0, other = 0;
+  const Joined joined[] = {Joined(&turn), Joined(&turn), Joined(&turn)}, alone(&other);
+  Joined::calls.clear();
+  RequestQueue queue({.token_budget = 8});
+  std::vector<std::future<int64_t>> ends;
+  ends.push_back(submit(queue, gate.computation, first));
+  gate.entered.get_future().wait();
+  ends.push_back(submit(queue, joined[0], one));
+  ends.push_back(submit(queue, alone, of_other));
+  ends.push_back(submit(queue, joined[1], long_one));
+  std::optional<uint64_t> number;
+  std::future<int64_t> cancelled = submit(queue, joined[2], one, &number);
+  queue.cancel(*number);
+  gate.opened.set_value();
+  for (std::future<int64_t>& end : ends) end.get();
+  EXPECT_THROW(cancelled.get(), RequestCancelled);
+  EXPECT_EQ(Joined::calls, (std::vector<size_t>{2, 1}));
+  EXPECT_EQ(joined[0].runs, 1);
+  EXPECT_EQ(joined[1].runs, 1);
+  EXPECT_EQ(joined[2].runs, 0);
+  EXPECT_EQ(alone.runs, 1);
+}
+
+// The first to come back for its next step does not run without the others.
+TEST(RequestQueue, RequestsThatRanTogetherAreAwaited) {
+  const int turn = 0;
+  Joined::calls.clear();
+  struct Slow : Computation {
+    explicit Slow(const void* of) {
+      turn = of;
+      run_together = [](std::span<const Computation* const> all) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(400));
+        Joined::calls.push_back(all.size());
+      };
+    }
+  };
+  const Slow slow[] = {Slow(&turn), Slow(&turn)};
+  Gate gate;
+  Case first({1}, 0), one({1}, 1);
+  RequestQueue queue({});
+  std::future<int64_t> begin = submit(queue, gate.computation, first);
+  gate.entered.get_future().wait();
+  std::vector<std::future<int64_t>> ends;
+  for (int step = 0; step < 2; ++step) {
+    for (const Slow& each : slow) {
+      ends.push_back(submit(queue, each, one));
+      if (step > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (step == 0) gate.opened.set_value();
+    for (std::future<int64_t>& end : ends) end.get();
+    ends.clear();
+  }
+  begin.get();
+  EXPECT_EQ(Joined::calls, (std::vector<size_t>{2, 2}));
+}
+
 TEST(RequestQueue, CancelledRequestsEndAtOnce) {
   Endless endless;
   Gate gate;

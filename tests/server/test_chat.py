@@ -1,7 +1,10 @@
 """/v1/chat/completions against transformers, and as OpenAI's client calls it."""
 
 import json
+import re
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import transformers
 
@@ -47,6 +50,23 @@ def test_forms_of_a_request(server):
     assert read(tools=tools) == read() + 1 and read(tools=tools, tool_choice="none") == read()
     whole = server.post("/v1/chat/completions", {"messages": CHAT, "temperature": 0})
     assert whole["usage"]["completion_tokens"] > 6  # up to the end of the context
+
+
+def test_answers_are_computed_together(server):
+    """Each has the text that it has alone, and passes over the weights are shared."""
+    asked = [{"messages": CHAT[: 1 + 2 * (i % 2)], "seed": i, "max_completion_tokens": 20} for i in range(8)]
+    alone = [server.post("/v1/chat/completions", each)["choices"] for each in asked]
+
+    def batches():
+        text = server.call("GET", "/metrics")[1]
+        return [float(re.search(rf"roformer_batch_sequences_{name} (.+)", text)[1]) for name in ("sum", "count")]
+
+    before = batches()
+    with ThreadPoolExecutor(len(asked)) as pool:
+        together = list(pool.map(lambda each: server.post("/v1/chat/completions", each)["choices"], asked))
+    assert together == alone
+    sequences, passes = np.subtract(batches(), before)
+    assert sequences > 1.5 * passes
 
 
 @pytest.fixture(scope="module")

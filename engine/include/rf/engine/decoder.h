@@ -58,6 +58,15 @@ class RF_ENGINE_API Decoder {
 
  private:
   friend class Generator;
+  // append() to several decoders of one model together. all: not empty; each has at least one sequence.
+  struct Growth {
+    Decoder* decoder;
+    std::span<const int64_t> sequences, offsets;
+    std::span<const int32_t> ids;
+  };
+  static void append(std::span<const Growth> all, float* logits);
+  // Not with linear attention, and not where a sequence is computed anew.
+  bool may_join(std::span<const int64_t> sequences, std::span<const int64_t> offsets) const;
   SequenceCache& cache();
   // Makes room for so many tokens, up to the model's positions, and keeps the sequences; false: it cannot.
   bool grow(int64_t tokens);

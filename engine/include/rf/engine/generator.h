@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -108,6 +109,14 @@ class RF_ENGINE_API Generator {
   // The same in steps: begin, step until it returns false, take the results.
   void begin(std::vector<std::vector<int32_t>> prompts, const GenerationOptions& options);
   bool step();
+  // step() of several generators of one model, which compute the tokens of all in one pass where they have neither a
+  // draft nor linear attention. Each has the numbers and the error that it would have alone.
+  struct Step {
+    Generator* generator;
+    bool goes_on = false;
+    std::exception_ptr error{};
+  };
+  static void step_together(std::span<Step> steps);
   std::vector<std::vector<Generated>> take();
   // Tokens of the run's prompts that were not computed; and what that would be for a prompt in the next run.
   int64_t kept_tokens() const;

@@ -62,6 +62,9 @@ struct Computation {
   enum class Rows { kSequences, kTokens } rows = Rows::kSequences;
   // Computations that have a turn of RequestQueue together: those with the same pointer. nullptr: this one alone.
   const void* turn = nullptr;
+  // A request with this function has one sequence. Those of a turn that wait are computed by one call of it, in place
+  // of run; it must not throw.
+  void (*run_together)(std::span<const Computation* const> all) = nullptr;
 
   // The first row of a sequence, or of the sequence after the last.
   int64_t row_of(std::span<const int64_t> offsets, int64_t sequence) const {

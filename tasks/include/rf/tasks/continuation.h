@@ -19,6 +19,7 @@ enum class CachePrecision;  // rf/engine/precision.h
 enum class Precision;
 struct Drafted;  // rf/engine/generator.h
 struct GenerationOptions;
+class Generator;
 }  // namespace rf::engine
 
 namespace rf::tasks {
@@ -75,6 +76,10 @@ class ContinuationStream {
   std::optional<std::string> next();
   // The same for one more token, whose part may be empty.
   std::optional<std::string> step();
+  // step() in two, until is_done(): generator().step(), and what it has added to the text.
+  bool is_done() const;
+  engine::Generator& generator();
+  std::optional<std::string> part_after(bool goes_on);
   int64_t prompt_tokens() const;
   int64_t new_tokens() const;          // so far
   int64_t kept_tokens() const;         // of the prompt, whose keys and values an earlier call left (engine::Generator)
@@ -92,6 +97,7 @@ class ContinuationRun {
  public:
   // A token more for each prompt that is in work; false: all are done.
   bool step();
+  engine::Generator& generator();  // whose step() this is
   int64_t prompt_tokens() const;
   int64_t kept_tokens() const;
   std::vector<std::vector<Continuation>> take();
