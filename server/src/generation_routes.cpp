@@ -22,8 +22,20 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr int64_t kMostNewTokens = int64_t{1} << 20;
 
+// An id as all templates take it: 9 letters and digits, different from call to call.
+std::string unique_id() {
+  static std::atomic<uint64_t> count =
+      static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  uint64_t rest = (count.fetch_add(1) + 1) * 0x9E3779B97F4A7C15U;
+  rest ^= rest >> 31;
+  std::string id;
+  for (int i = 0; i < 9; ++i, rest /= 36) id += "0123456789abcdefghijklmnopqrstuvwxyz"[rest % 36];
+  return id;
+}
+
 struct Generation {
   PromptForm form;
+  std::string id = unique_id();
   std::vector<std::string> prompts;
   engine::GenerationOptions options;
   tasks::Stops stops;
@@ -43,11 +55,11 @@ Generation generation_of(const Fields& fields, const tasks::Continuer& continuer
   if (temperature > 0) options.temperature = temperature;
   options.top_p = fields.number("top_p", 1, 1e-6, 1);
   options.top_k = fields.integer("top_k", 0, INT32_MAX).value_or(0);
-  options.seed = static_cast<uint64_t>(fields.integer("seed", 0, INT64_MAX).value_or(0));
+  options.seed = static_cast<uint64_t>(fields.integer("seed", INT64_MIN, INT64_MAX).value_or(0));
   for (const char* name : {"presence_penalty", "frequency_penalty"}) fields.only(name, 0);
   fields.only("logit_bias", nlohmann::json::object());
   fields.only("n", 1);
-  if (fields.find("stop") != nullptr) {
+  if (const nlohmann::json* const stop = fields.find("stop"); stop != nullptr && !stop->empty()) {
     const tasks::Stops given = continuer.stops_of(fields.texts("stop"), "stop");
     generation.stops.ids.insert(generation.stops.ids.end(), given.ids.begin(), given.ids.end());
     generation.stops.texts = given.texts;
@@ -121,11 +133,11 @@ const char* reason_of(const tasks::Continuation& continuation, bool has_calls) {
   return !continuation.stopped ? "length" : has_calls ? "tool_calls" : "stop";
 }
 
-std::string head(PromptForm form, bool is_part, const std::string& model) {
+std::string head(PromptForm form, bool is_part, const std::string& id, const std::string& model) {
   const bool is_chat = form == PromptForm::kChat;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return fmt::format(R"({{"id":"{}","object":"{}","created":{},"model":{},"choices":[)",
-                     is_chat ? "chatcmpl-0" : "cmpl-0",
+  return fmt::format(R"({{"id":"{}-{}","object":"{}","created":{},"model":{},"choices":[)",
+                     is_chat ? "chatcmpl" : "cmpl", id,
                      !is_chat  ? "text_completion"
                      : is_part ? "chat.completion.chunk"
                                : "chat.completion",
@@ -138,17 +150,6 @@ std::string choice(size_t index, const std::string& content, const char* reason)
   return fmt::format(R"({{{},"index":{},"logprobs":null,"finish_reason":{}}})", content, index, quoted);
 }
 
-// An id as all templates take it: 9 letters and digits, different from call to call.
-std::string call_id() {
-  static std::atomic<uint64_t> count =
-      static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-  uint64_t rest = (count.fetch_add(1) + 1) * 0x9E3779B97F4A7C15U;
-  rest ^= rest >> 31;
-  std::string id;
-  for (int i = 0; i < 9; ++i, rest /= 36) id += "0123456789abcdefghijklmnopqrstuvwxyz"[rest % 36];
-  return id;
-}
-
 // The fields of a part of an answer. first_call: the number of calls before.
 std::string answer_fields(const tasks::AnswerReader::Part& part, size_t first_call) {
   std::string text;
@@ -158,7 +159,7 @@ std::string answer_fields(const tasks::AnswerReader::Part& part, size_t first_ca
   if (part.calls.empty()) return text;
   add(R"("tool_calls":)" + list_of(part.calls.size(), [&](size_t i, std::string& list) {
         list += fmt::format(R"({{"index":{},"id":"{}","type":"function","function":{{"name":{},"arguments":{}}}}})",
-                            first_call + i, call_id(), io::quoted_json(part.calls[i].name),
+                            first_call + i, unique_id(), io::quoted_json(part.calls[i].name),
                             io::quoted_json(part.calls[i].arguments));
       }));
   return text;
@@ -171,15 +172,47 @@ std::string usage_of(int64_t read, int64_t kept, int64_t added) {
   return fmt::format(kUsage, read, added, read + added, kept);
 }
 
+// A text before the first of the strings that stop it, which OpenAI's API leaves out. What may become one is held back.
+class TextBeforeStop {
+ public:
+  explicit TextBeforeStop(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+
+  std::string add(std::string_view part) {
+    if (is_stopped_) return "";
+    held_ += part;
+    size_t end = held_.size();
+    for (const std::string& stop : stops_) {
+      const size_t found = held_.find(stop);
+      is_stopped_ = is_stopped_ || found != std::string::npos;
+      end = std::min(end, found);
+    }
+    if (!is_stopped_) {
+      const auto may_stop = [&](size_t at) {
+        const std::string_view rest = std::string_view(held_).substr(at);
+        return std::ranges::any_of(stops_, [&](const std::string& stop) { return stop.starts_with(rest); });
+      };
+      for (end = 0; end < held_.size() && !may_stop(end);) ++end;
+    }
+    return std::exchange(held_, held_.substr(end)).substr(0, end);
+  }
+  std::string finish() { return is_stopped_ ? "" : std::exchange(held_, ""); }
+
+ private:
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool is_stopped_ = false;
+};
+
 // A text on its way to a client.
 struct TextStream {
   std::shared_ptr<const Models> models;  // the stream reads one of them
   const tasks::Continuer& continuer;
-  std::string name;
+  std::string id, name;
   PromptForm form;
   bool states_usage;
   tasks::ContinuationStream parts;
   int64_t read;  // tokens of the prompt
+  TextBeforeStop before_stop;
   tasks::AnswerReader answer;
   Work::Part place = Work::Part::kFirst;
   bool is_first = true, is_done = false;
@@ -187,9 +220,10 @@ struct TextStream {
 
   // The fields of an event with a part of the text, or with what remains at its end; empty: nothing yet.
   std::string fields_of(const std::optional<std::string>& text) {
-    if (form == PromptForm::kText)
-      return text && text->empty() ? "" : R"("text":)" + io::quoted_json(text.value_or(""));
-    const tasks::AnswerReader::Part part = text ? answer.add(*text) : answer.finish();
+    const std::string shown = text ? before_stop.add(*text) : before_stop.finish();
+    if (form == PromptForm::kText) return text && shown.empty() ? "" : R"("text":)" + io::quoted_json(shown);
+    tasks::AnswerReader::Part part = answer.add(shown);
+    if (!text) part.append(answer.finish());
     if (part.is_empty() && text) return "";
     std::string fields = answer_fields(part, calls);
     calls += part.calls.size();
@@ -197,14 +231,14 @@ struct TextStream {
     return R"("delta":{)" + fields + "}";
   }
   std::string event(const std::string& fields, const char* reason) const {
-    return "data: " + head(form, true, name) + choice(0, fields, reason) + "]}\n\n";
+    return "data: " + head(form, true, id, name) + choice(0, fields, reason) + "]}\n\n";
   }
   std::string last_events(const std::string& fields) {
     const tasks::Continuation& result = parts.result();
     std::string last = event(fields, reason_of(result, calls > 0));
     if (states_usage) {
-      last += "data: " + head(form, true, name) + "]," + usage_of(read, parts.kept_tokens(), std::ssize(result.ids)) +
-              "}\n\n";
+      last += "data: " + head(form, true, id, name) + "]," +
+              usage_of(read, parts.kept_tokens(), std::ssize(result.ids)) + "}\n\n";
     }
     return last + "data: [DONE]\n\n";
   }
@@ -219,11 +253,13 @@ Reply stream(Service& service, const Call& call, const ServedModel& model, const
   const int64_t read = parts.prompt_tokens();
   const auto state = std::make_shared<TextStream>(TextStream{.models = call.models,
                                                              .continuer = continuer,
+                                                             .id = generation.id,
                                                              .name = model.name(),
                                                              .form = generation.form,
                                                              .states_usage = generation.states_usage,
                                                              .parts = std::move(parts),
                                                              .read = read,
+                                                             .before_stop = TextBeforeStop(generation.stops.texts),
                                                              .answer = tasks::AnswerReader(generation.answer)});
   Reply reply{.type = "text/event-stream"};
   reply.next = [&service, state]() -> asio::awaitable<std::optional<std::string>> {
@@ -249,11 +285,12 @@ Reply stream(Service& service, const Call& call, const ServedModel& model, const
 
 // The fields of a whole text, and why it ended.
 std::string whole_choice(const Generation& generation, size_t index, const tasks::Continuation& continuation) {
-  if (generation.form == PromptForm::kText) {
-    return choice(index, R"("text":)" + io::quoted_json(continuation.text), reason_of(continuation, false));
-  }
+  TextBeforeStop before_stop(generation.stops.texts);
+  const std::string text = before_stop.add(continuation.text) + before_stop.finish();
+  if (generation.form == PromptForm::kText)
+    return choice(index, R"("text":)" + io::quoted_json(text), reason_of(continuation, false));
   tasks::AnswerReader reader(generation.answer);
-  tasks::AnswerReader::Part part = reader.add(continuation.text);
+  tasks::AnswerReader::Part part = reader.add(text);
   part.append(reader.finish());
   std::string fields = answer_fields(part, 0);
   if (part.content.empty())
@@ -279,7 +316,7 @@ Answer generate(Service& service, const Call& call, const ServedModel& model, co
   bool goes_on = co_await step(read, Work::Part::kFirst);
   while (goes_on) goes_on = co_await step(std::ssize(generation.prompts), Work::Part::kNext);
   const auto results = run.take();
-  std::string body = head(form, false, model.name());
+  std::string body = head(form, false, generation.id, model.name());
   int64_t added = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) body += ',';

@@ -116,6 +116,31 @@ def test_schema_and_calls(bytes_server):
     assert json.loads(client.chat.completions.create(**options).choices[0].message.content) == call
 
 
+def test_stops(bytes_server):
+    """A text ends before the first of the strings, wherever tokens end, whole and streamed; ids of texts differ."""
+    openai = pytest.importorskip("openai", reason="NOT TESTED: openai is not installed")
+    client = openai.OpenAI(base_url=bytes_server.url + "/v1", api_key="none", max_retries=0)
+    options = dict(model="", temperature=0, seed=-1)
+    chats = options | dict(messages=CHAT, max_completion_tokens=30)
+    texts = options | dict(prompt="the people", max_tokens=30)
+    whole = client.chat.completions.create(**chats, stop=[]).choices[0].message.content
+    of_text = client.completions.create(**texts).choices[0].text
+    ids = set()
+    for at in range(0, min(len(whole), len(of_text)) - 3):
+        stop = [whole[at : at + 3], of_text[at : at + 3], "never"]
+        expected, expected_text = (text[: min(text.find(s) % 1000 for s in stop)] for text in (whole, of_text))
+        made = client.chat.completions.create(**chats, stop=stop)
+        ids.add(made.id)
+        assert (made.choices[0].message.content, made.choices[0].finish_reason) == (expected, "stop"), stop
+        assert streamed(client, **chats, stop=stop) == (expected, [], "stop")
+        assert client.completions.create(**texts, stop=stop).choices[0].text == expected_text
+        parts = client.completions.create(**texts, stop=stop, stream=True)
+        assert "".join(part.choices[0].text for part in parts) == expected_text
+    assert len(ids) == at + 1 > 10
+    half = whole[-2:] + "never"  # held back until the end
+    assert streamed(client, **chats, stop=half)[0] == whole
+
+
 def test_schema_refused(server, bytes_server):
     def refusal(server, answer):
         status, body = server.call(
