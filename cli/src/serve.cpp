@@ -37,6 +37,10 @@ std::function<int()> configure_serve(CLI::App& app, const Common& common) {
   app.add_option("--unix-socket", options->unix_socket, "Path of a Unix socket to listen on, instead of a port");
   add_precision(app, options->precision);
   add_cache_precision(app, options->cache_precision);
+  app.add_option("--draft", options->draft,
+                 "Directory or GGUF file of a smaller model with the same tokens as the models that generate, whose "
+                 "proposals are verified together")
+      ->type_name("DIR");
   app.add_option("--api-key-file", options->api_key_file, "File with the keys that clients may send, one per line");
   CLI::Option* const certificate =
       app.add_option("--tls-cert", options->certificate, "PEM file of the certificate: HTTPS");
@@ -63,11 +67,15 @@ std::function<int()> configure_serve(CLI::App& app, const Common& common) {
   app.add_flag_callback(
       "--quiet", [options] { options->log_requests = false; }, "No line of JSON on stderr for each request");
   options->log = say;
-  return [options, models, &common] {
+  return [options, models, &app, &common] {
     for (const std::string& each : *models) {
       server::ModelDirectory model = model_of(each);
       model.path = model_of_run(model.path, say);
       options->models.push_back(model);
+    }
+    if (app.count("--draft") > 0) {
+      if (options->draft.empty()) fail_usage("serve", "--draft must be a path, got \"\"");
+      options->draft = model_of_run(options->draft, say);
     }
     options->threads = common.threads;
     options->note = warn_user;

@@ -57,9 +57,10 @@ ServedModel::ServedModel(const ModelDirectory& directory, const ServerOptions& o
     pairs_.emplace(tasks::CrossEncoder({.model_dir = path_, .precision = options.precision, .note = options.note}),
                    metrics);
   } else if (is_bare && head == Head::kCausalLm) {
-    continuer_.emplace(
-        path_, tasks::ContinuerOptions{
-                   .precision = options.precision, .cache_precision = options.cache_precision, .note = options.note});
+    continuer_.emplace(path_, tasks::ContinuerOptions{.precision = options.precision,
+                                                      .cache_precision = options.cache_precision,
+                                                      .draft = options.draft,
+                                                      .note = options.note});
   } else {
     open_embedder(path_, kind, metrics);
   }

@@ -47,7 +47,10 @@ std::shared_ptr<const Models> open_models(const ServerOptions& options, Metrics&
     models.push_back(std::make_unique<ServedModel>(each, options, metrics));
   }
   const auto generates = [](const auto& model) { return model->kind() == std::string_view("generator"); };
-  if (options.cache_precision != engine::CachePrecision::kAuto && std::ranges::none_of(models, generates)) {
+  const bool has_generator = std::ranges::any_of(models, generates);
+  if (!options.draft.empty() && !has_generator)
+    fail<ArgumentError>(kServeWhere, "a draft must be with a model that generates, got none");
+  if (options.cache_precision != engine::CachePrecision::kAuto && !has_generator) {
     fail<ArgumentError>(kServeWhere, "cache_precision must be auto without a model that generates, got {}",
                         name_in(engine::kCachePrecisionNames, options.cache_precision));
   }

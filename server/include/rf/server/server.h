@@ -25,6 +25,7 @@ struct ServerOptions {
   std::vector<ModelDirectory> models;        // the first is meant where a client names none
   engine::Precision precision{};             // kFloat32
   engine::CachePrecision cache_precision{};  // of models that generate; kAuto
+  std::string draft{};                       // a smaller model with the tokens of those that generate; "": none
   // Where to listen: at the socket that systemd passes, else a Unix socket if its path is given, else the address and
   // port; port 0 is any free one.
   std::string host = "127.0.0.1";
