@@ -57,6 +57,13 @@ tasks::ContinuationForm form_of(const GenerateOptions& options) {
           .schema = schema_of(options)};
 }
 
+void check_length(const tasks::Continuer& continuer, const tasks::Continuation& result) {
+  const int64_t most = continuer.max_length();
+  if (most == 0 || result.tokens <= most) return;
+  warn_user(fmt::format(
+      "a prompt with its new tokens should have at most the {} tokens of the model's context, got more", most));
+}
+
 // Continues prompts and writes their results, in order.
 class Writer {
  public:
@@ -147,6 +154,7 @@ class Writer {
     if (!prompt.id.is_null()) line["id"] = prompt.id;
     if (generation_.search == engine::Search::kBeams) line["score"] = result.score;
     emit(line);
+    check_length(continuer_, result);
   }
 
   const engine::GenerationOptions& generation_;
@@ -183,6 +191,7 @@ int run_generate(const GenerateOptions& options) {
     auto stream = continuer.stream(prompt, options.generation, stops_of(options, continuer), form_of(options));
     while (const auto part = stream.next()) emit_lines(*part);
     emit_lines("\n");
+    check_length(continuer, stream.result());
     say_draft(continuer);
     if (!options.prompt_cache.empty())
       finish_cache(options, continuer, prompt, stream.prompt_tokens(), stream.kept_tokens());

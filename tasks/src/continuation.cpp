@@ -175,7 +175,8 @@ struct Continuer::Impl {
             .ids = generated.ids,
             .log_probability = generated.log_probability,
             .score = generated.score,
-            .stopped = generated.stopped};
+            .stopped = generated.stopped,
+            .tokens = std::ssize(prompt) + std::ssize(generated.ids)};
   }
 
   bool has_token(int32_t id) const { return id < tokenizer.vocabulary().size(); }  // models may have more rows

@@ -71,6 +71,14 @@ def test_a_file_of_any_name(case, tmp_path):
         Tokenizer(tmp_path / "text")
 
 
+def test_beyond_the_context(case):
+    for count, is_beyond in ((63, False), (64, True)):
+        for stream in ((), ("--stream",)):
+            options = ("--prompt", "The", "--no-stop", "--max-new-tokens", count, *stream)
+            done = run("generate", "--model", case[2], *options)
+            assert done.returncode == 0 and ("at most the 64 tokens" in done.stderr) == is_beyond, done
+
+
 def test_a_prompt_without_tokens_is_refused_by_name(case, tmp_path):
     """This tokenizer puts no token before a text: an empty one has nothing to continue, and the others do."""
     (tmp_path / "p.txt").write_text("the\n\npeople\n")

@@ -41,6 +41,7 @@ struct Continuation {
   std::vector<int32_t> ids;
   double log_probability = 0, score = 0;
   bool stopped = false;
+  int64_t tokens = 0;  // of the prompt and the text
 };
 
 // Conditions that end a text: one of the tokens, or a new text that contains one of the strings.
