@@ -237,8 +237,8 @@ class Layers(nn.Module):
                 hidden, weights = layer(hidden, step)
             else:
                 options = {"use_reentrant": False} | self.checkpoints
-                again = step.drop.repeated(layer)
-                hidden, weights = torch.utils.checkpoint.checkpoint(again, hidden, step, **options)
+                again = step.repeatable(layer)
+                hidden, weights, step.drop.calls = torch.utils.checkpoint.checkpoint(again, hidden, **options)
             step.attentions += [weights]
         hidden = self.final_norm(hidden) if hasattr(self, "final_norm") else hidden
         step.seen(hidden)

@@ -81,12 +81,12 @@ class Dropout:
     """The dropout sites of a pass, which are numbered in their order; seed: ``None`` outside of training."""
 
     def __init__(self, seed: Tensor | None = None, step: int = 0):
-        self.seed, self._step, self._calls = seed, step, 0
+        self.seed, self._step, self.calls = seed, step, 0
         self.number = 0 if seed is None or torch.compiler.is_compiling() else int(seed)
 
     def stream(self) -> int:
-        self._calls += 1
-        return ((self._step << 16 | self._calls - 1) + 2**63) % 2**64 - 2**63
+        self.calls += 1
+        return ((self._step << 16 | self.calls - 1) + 2**63) % 2**64 - 2**63
 
     def __call__(self, x: Tensor, p: float) -> Tensor:
         if self.seed is None or p == 0:
@@ -94,16 +94,6 @@ class Dropout:
         if torch.compiler.is_compiling():
             return _drop(*Call([], {"x": x, "seed": self.seed}, [self.stream()], [p]).flat())[0]
         return torch.ops.roformer.dropout(x, p, self.number, self.stream())
-
-    def repeated(self, function: Callable) -> Callable:
-        """The function, whose sites have the same numbers whenever it runs."""
-        first = self._calls
-
-        def again(*arguments: object) -> object:
-            self._calls = first
-            return function(*arguments)
-
-        return again
 
 
 def _computed_drop(call: Call) -> list[Tensor]:
@@ -319,6 +309,18 @@ class Pass:
             state = self.cache.layers[layer].sums
         options = {"is_causal": self.is_causal, "key_mask": key_mask, "state": state, "sequences": self.packed}
         return self.linear[layer](q, k, v, terms, **options)
+
+    def repeatable(self, layer: nn.Module) -> Callable:
+        """The layer for a checkpoint: its sites have the same numbers whenever it runs, and it also returns the next
+        number. Compiled code must change nothing there that it did not make there."""
+        drop = copy.copy(self.drop)
+
+        def again(hidden: Tensor) -> tuple[Tensor, Tensor | None, int]:
+            step = copy.copy(self)
+            step.drop = copy.copy(drop)
+            return *layer(hidden, step), step.drop.calls
+
+        return again
 
     def seen(self, hidden: Tensor) -> None:
         if self.states is not None:

@@ -265,16 +265,17 @@ def test_checkpointed_layers_have_the_same_gradients():
         return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
 
     plain = gradients()
-    model.gradient_checkpointing_enable()
-    again = gradients()
-    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True)) and len(counts) == 3
+    for number, is_reentrant in enumerate((False, True), 1):
+        model.gradient_checkpointing_enable({"use_reentrant": is_reentrant})
+        again = gradients()
+        assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True)) and len(counts) == 1 + 2 * number
     with pytest.raises(ValueError, match=r"cache must be None in training with gradient checkpointing, got Key"):
         causal = built("RoFormerForCausalLM", is_decoder=True).train()
         causal.gradient_checkpointing_enable()
         causal(IDS, cache=causal.new_cache())
     model.gradient_checkpointing_disable()
     gradients()
-    assert len(counts) == 4
+    assert len(counts) == 6
     drawn = roformer_cpp.build_model(config_of("rope", attention={"type": "linear", "feature_map": "favor"}))
     with pytest.raises(ValueError, match="gradient checkpointing needs layers that compute the same twice"):
         drawn.gradient_checkpointing_enable()

@@ -195,6 +195,13 @@ def test_models_compile_as_one_graph(head):
     assert_compiled_equals(model, loss, [torch.randint(0, 37, (2, tokens)) for tokens in (5, 7)])
 
 
+def test_checkpointed_layers_compile_as_one_graph():
+    """Each of their passes drops what it drops in plain calls."""
+    model, loss = model_and_loss("RoFormerForMaskedLM", num_hidden_layers=2, hidden_dropout_prob=0.2)
+    model.train().gradient_checkpointing_enable()
+    assert_compiled_equals(model, loss, [torch.randint(0, 37, (2, 5))])
+
+
 def loaded_again(exported, folder):
     torch.export.save(exported, folder / "m.pt2")
     return torch.export.load(folder / "m.pt2").module()
