@@ -64,8 +64,8 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
   add_adapter(app, options.adapter);
   add_precision(app, options.precision);
   app.add_option("--max-length", options.max_length,
-                 "Most tokens of a text, with special tokens; default: the model's max_seq_length, else what its "
-                 "tokenizer and positions allow")
+                 "Most tokens of a text, with special tokens; default: the model's, of the role or max_seq_length, "
+                 "else what its tokenizer and positions allow")
       ->check(integer_within(1));
   add_choice<LongTexts>(app, "--long-texts", options.long_texts, "truncate",
                         "A longer text: truncate (its first tokens count, as in sentence-transformers) or refuse",
