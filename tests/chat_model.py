@@ -1,5 +1,6 @@
 """A random perturbed Llama with a chat template, and its conversations by transformers."""
 
+import itertools
 import json
 
 from rotary_decoders import SPECIALS, make_decoder, make_tokenizer
@@ -20,6 +21,26 @@ def save_chat_model(folder, template=TEMPLATE, **changes):
     keys = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": SPECIALS[1], "eos_token": SPECIALS[2]}
     (folder / "tokenizer_config.json").write_text(json.dumps(keys | {"chat_template": template}))
     return oracle, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def save_channel_model(folder):
+    """A model that answers with a message of the channel analysis, as gpt-oss writes it: "The7"."""
+    import torch
+    from safetensors.torch import load_file, save_file
+    from tokenizers import Tokenizer
+
+    _, tokenizer = save_chat_model(folder, TEMPLATE + "{# <|channel|> #}", vocab_size=VOCAB + 4, eos_token_id=VOCAB + 2)
+    own = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    own.add_special_tokens(["<|channel|>", "<|message|>", "<|return|>"])
+    own.add_tokens(["analysis"])
+    own.save(str(folder / "tokenizer.json"))
+    answer = ["<|channel|>", "analysis", "<|message|>", "The", "7", "<|return|>"]
+    last = tokenizer.encode("assistant\n")[-1]
+    path, ids = folder / "model.safetensors", [last, *map(own.token_to_id, answer)]
+    weights = {name: torch.full_like(x, "norm" in name) for name, x in load_file(path).items()}
+    for at, (token, following) in enumerate(itertools.pairwise(ids)):
+        weights["model.embed_tokens.weight"][token, at] = weights["lm_head.weight"][following, at] = 1
+    save_file(weights, path, {"format": "pt"})
 
 
 def answer(oracle, tokenizer, messages, count, **options):

@@ -16,7 +16,7 @@ from cli_support import PROGRAM
 from engine_case import make_causal, make_oracle
 from sentence_model import WORDS, save_classifier, save_encoder, save_modules, save_tokenizer
 
-CHAT = """{% for m in messages %}{{ 'a' if m.role == 'user' else 'b' }} {{ m.content }} {% endfor %}
+CHAT = """{% for m in messages %}{{ 'a' if m.role == 'user' else 'b' }} {{ m.content }} {{ m.thinking }} {% endfor %}
 {%- if refused %}{{ raise_exception('no more') }}{% endif -%}
 {%- if tools %}{{ tools | map(attribute='type') | join(' ') }} {% endif -%}
 {{ 'c' if add_generation_prompt }}{{ more }}"""

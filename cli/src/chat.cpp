@@ -245,9 +245,21 @@ class Chat {
     engine::GenerationOptions generation = generation_;
     generation.max_new_tokens = std::min(generation.max_new_tokens, room_after(prompt));
     prompt_ = prompt;
-    auto stream = continuer_.stream(prompt, generation, stops_, {.prompt = tasks::PromptForm::kChat});
+    const tasks::AnswerFormat format = continuer_.answer_format(prompt, /*has_tools=*/false);
+    const auto specials = format.has_channels() ? text::SkipSpecials::kNo : text::SkipSpecials::kYes;
+    auto stream =
+        continuer_.stream(prompt, generation, stops_, {.prompt = tasks::PromptForm::kChat, .specials = specials});
+    tasks::AnswerReader reader(format);
     const engine::Drafted before = continuer_.drafted();
     std::string text;
+    bool has_reasoned = false;
+    // Of channels, the reasoning is shown, and not kept.
+    const auto show = [&](const tasks::AnswerReader::Part& part) {
+      has_reasoned = has_reasoned || !part.reasoning.empty();
+      const char* const between = has_reasoned && text.empty() && !part.content.empty() ? "\n\n" : "";
+      text += part.content;
+      if (!part.is_empty()) emit_lines(part.reasoning + between + part.content);
+    };
     const int64_t start = io::steady_ns();
     int64_t first = start, of_first = 0;  // tokens
     try {
@@ -259,11 +271,11 @@ class Chat {
           of_first = stream.new_tokens();
           first = io::steady_ns();
         }
-        text += *part;
-        if (!part->empty()) emit_lines(*part);
+        show(format.has_channels() ? reader.add(*part) : tasks::AnswerReader::Part{"", *part, {}});
       }
     } catch (const Interrupted&) {
     }
+    if (format.has_channels()) show(reader.finish());
     emit_lines("\n");
     if (of_first == 0) first = io::steady_ns();
     if (isatty(STDERR_FILENO) != 0) {

@@ -42,6 +42,12 @@ struct Generation {
   bool states_usage = false;  // in a last event
   std::shared_ptr<const tasks::JsonSchema> schema{};
   tasks::AnswerFormat answer{};  // of a chat
+
+  tasks::ContinuationForm continuation() const {
+    return {.prompt = form,
+            .schema = schema,
+            .specials = answer.has_channels() ? text::SkipSpecials::kNo : text::SkipSpecials::kYes};
+  }
 };
 
 [[noreturn]] void refuse_generation(const std::string& message) { throw HttpError(http::status::bad_request, message); }
@@ -248,8 +254,8 @@ struct TextStream {
 Reply stream(Service& service, const Call& call, const ServedModel& model, const Generation& generation) {
   const tasks::Continuer& continuer = model.continuer();
   const std::string& prompt = generation.prompts.front();
-  tasks::ContinuationStream parts = continuer.stream(prompt, generation.options, generation.stops,
-                                                     {.prompt = generation.form, .schema = generation.schema});
+  tasks::ContinuationStream parts =
+      continuer.stream(prompt, generation.options, generation.stops, generation.continuation());
   const int64_t read = parts.prompt_tokens();
   const auto state = std::make_shared<TextStream>(TextStream{.models = call.models,
                                                              .continuer = continuer,
@@ -306,8 +312,7 @@ Answer generate(Service& service, const Call& call, const ServedModel& model, co
     co_return co_await service.work.in_pool([&] { return stream(service, call, model, generation); });
   }
   tasks::ContinuationRun run = co_await service.work.in_pool([&] {
-    return model.continuer().begin(generation.prompts, generation.options, generation.stops,
-                                   {.prompt = form, .schema = generation.schema});
+    return model.continuer().begin(generation.prompts, generation.options, generation.stops, generation.continuation());
   });
   const int64_t read = run.prompt_tokens();
   const auto step = [&](int64_t tokens, Work::Part part) {

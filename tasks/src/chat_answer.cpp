@@ -14,7 +14,9 @@ namespace {
 using CallJson = nlohmann::ordered_json;
 
 constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>", kCall = "<tool_call>", kCallEnd = "</tool_call>",
-                           kCalls = "[TOOL_CALLS]", kPython = "<|python_tag|>", kBlanks = " \n\r\t";
+                           kCalls = "[TOOL_CALLS]", kPython = "<|python_tag|>", kBlanks = " \n\r\t",
+                           kChannel = "<|channel|>", kMessage = "<|message|>", kTo = "to=functions.";
+constexpr std::string_view kMessageEnds[] = {"<|end|>", "<|call|>", "<|return|>", "<|endoftext|>"};
 
 std::string_view stripped(std::string_view text) {
   const size_t first = std::min(text.find_first_not_of(kBlanks), text.size());
@@ -63,6 +65,10 @@ AnswerFormat answer_format(std::string_view chat_template, std::string_view prom
     return chat_template.find(text) != std::string_view::npos;
   };
   AnswerFormat format;
+  if (has(kChannel)) {
+    format.reasoning = Reasoning::kChannels;
+    return format;
+  }
   if (has_tools) {
     format.tools = has(kCall)                                                  ? ToolFormat::kHermes
                    : has(kCalls)                                               ? ToolFormat::kMistral
@@ -102,6 +108,8 @@ bool AnswerReader::step(End end, Part& part) {
     case Place::kWhole:
       if (end == End::kYes) read_whole(part);
       return false;
+    case Place::kHeader: return read_header(end);
+    case Place::kMessage: return read_message(end, part);
   }
   return false;
 }
@@ -201,6 +209,46 @@ void AnswerReader::read_whole(Part& part) {
     has_calls_ = true;
   }
   held_.clear();
+}
+
+// A text without a header, as under a schema, is content.
+bool AnswerReader::read_header(End end) {
+  const std::string_view text = stripped(held_);
+  const size_t mark = held_.find(kMessage);
+  const bool may_begin = text.empty() || text.starts_with('<') || text.starts_with(kTo.front());
+  if (mark == std::string::npos && may_begin && (end == End::kNo || text.empty() || text.starts_with('<')))
+    return false;
+  header_ = mark == std::string::npos ? "" : held_.substr(0, mark);
+  held_.erase(0, mark == std::string::npos ? 0 : mark + kMessage.size());
+  place_ = Place::kMessage;
+  return true;
+}
+
+// Analysis is reasoning, what is for a function is a call, and all else is content.
+bool AnswerReader::read_message(End end, Part& part) {
+  size_t mark = held_.size(), next = mark, begins = mark;  // where the message ends, what follows, and may be a mark
+  for (const std::string_view each : kMessageEnds) {
+    if (const size_t found = held_.find(each); found < mark) next = (mark = found) + each.size();
+    begins = std::min(begins, held_.size() - begun(held_, each));
+  }
+  const bool is_over = mark < held_.size();
+  const size_t to = header_.find(kTo);
+  if (to != std::string::npos) {
+    if (!is_over && end == End::kNo) return false;
+    const std::string text = held_.substr(0, mark), callee = header_.substr(to + kTo.size());
+    const std::vector<Call> calls =
+        calls_of(CallJson{{"name", callee.substr(0, callee.find_first_of(" <"))}, {"arguments", text}}.dump());
+    if (calls.empty()) part.content += text;
+    has_calls_ = has_calls_ || !calls.empty();
+    part.calls.insert(part.calls.end(), calls.begin(), calls.end());
+  } else {
+    if (!is_over && end == End::kNo) mark = next = begins;
+    const bool is_reasoning = header_.find("<|channel|>analysis") != std::string::npos;
+    (is_reasoning ? part.reasoning : part.content) += held_.substr(0, mark);
+  }
+  held_.erase(0, next);
+  if (is_over) place_ = Place::kHeader;
+  return is_over;
 }
 
 }  // namespace rf::tasks

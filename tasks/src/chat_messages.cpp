@@ -23,6 +23,17 @@ void read_arguments(OrderedJson& message) {
   }
 }
 
+// As in transformers.
+void name_reasoning(OrderedJson& message) {
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    if (!message.contains(name) || message[name].is_null()) continue;
+    const OrderedJson reasoning = message[name];
+    message.emplace("thinking", OrderedJson(reasoning));
+    message["reasoning_content"] = reasoning;
+    return;
+  }
+}
+
 }  // namespace
 
 OrderedJson messages_of(OrderedJson messages) {
@@ -32,6 +43,7 @@ OrderedJson messages_of(OrderedJson messages) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
       refuse("a message must be an object with a role, got another value");
     read_arguments(message);
+    name_reasoning(message);
     OrderedJson& content = message["content"];
     if (content.is_null()) {
       content = std::string();

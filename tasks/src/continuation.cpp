@@ -24,6 +24,12 @@ namespace {
 
 using Spaces = text::DecodingStream::Spaces;
 
+// How new tokens become text.
+struct Decoding {
+  Spaces spaces = Spaces::kCleanedUp;
+  text::SkipSpecials specials = text::SkipSpecials::kYes;
+};
+
 // How a prompt begins and a text ends in the form of the tokenizer: "[CLS] text [SEP]".
 struct Ends {
   std::vector<int32_t> before, after;
@@ -168,8 +174,8 @@ struct Continuer::Impl {
   }
 
   Continuation continuation_of(const std::vector<int32_t>& prompt, const engine::Generated& generated,
-                               Spaces spaces) const {
-    NewText added(*this, prompt, spaces);
+                               Decoding decoding) const {
+    NewText added(*this, prompt, decoding);
     for (const int32_t id : generated.ids) added.add(id);
     return {.text = std::string(added.text().text),
             .ids = generated.ids,
@@ -191,10 +197,10 @@ struct Continuer::Impl {
   // tokens change the prompt's text.
   class NewText {
    public:
-    NewText(const Impl& continuer, std::span<const int32_t> prompt, Spaces spaces)
+    NewText(const Impl& continuer, std::span<const int32_t> prompt, Decoding decoding)
         : continuer_(continuer),
-          whole_(continuer.tokenizer, text::SkipSpecials::kYes, spaces),
-          own_(continuer.tokenizer, text::SkipSpecials::kYes, spaces) {
+          whole_(continuer.tokenizer, decoding.specials, decoding.spaces),
+          own_(continuer.tokenizer, decoding.specials, decoding.spaces) {
       if (continuer.model.info().prefix_lm) {
         use_ = Use::kOwn;
         return;
@@ -251,7 +257,7 @@ struct Continuer::Impl {
     size_t longest = 0;
     for (const std::string& each : strings) longest = std::max(longest, each.size());
     for (size_t count = std::min<size_t>(added.size(), 16);; count = std::min(added.size(), 2 * count)) {
-      NewText tail(*this, context_of(prompt, added.first(added.size() - count)), Spaces::kCleanedUp);
+      NewText tail(*this, context_of(prompt, added.first(added.size() - count)), {});
       for (const int32_t id : added.last(count).first(count - 1)) tail.add(id);
       const std::string earlier(tail.text().text);
       if (count < added.size() && earlier.size() < longest + kMargin) continue;
@@ -274,8 +280,9 @@ struct Continuer::Impl {
     return context;
   }
 
-  // The spaces of a text: those of a schema's are its own.
-  static Spaces spaces_of(const ContinuationForm& form) { return form.schema ? Spaces::kKept : Spaces::kCleanedUp; }
+  static Decoding decoding_of(const ContinuationForm& form) {
+    return {form.schema ? Spaces::kKept : Spaces::kCleanedUp, form.specials};
+  }
 
   engine::GenerationOptions complete(engine::GenerationOptions options, const Stops& stops, const JsonSchema* schema) {
     options.stop_ids = stops.ids;
@@ -298,15 +305,15 @@ struct ContinuationStream::Impl {
   Continuer::Impl& continuer;
   engine::Generator generator;
   std::vector<int32_t> prompt;
-  Spaces spaces;
-  Continuer::Impl::NewText text{continuer, prompt, spaces};
+  Decoding decoding;
+  Continuer::Impl::NewText text{continuer, prompt, decoding};
   size_t shown = 0;             // bytes of the text
   int64_t kept = 0, added = 0;  // tokens
   Continuation result{};
   bool is_done = false;
 
-  Impl(Continuer::Impl& of, std::vector<int32_t> ids, Spaces of_text)
-      : continuer(of), generator(of.take_generator(ids)), prompt(std::move(ids)), spaces(of_text) {}
+  Impl(Continuer::Impl& of, std::vector<int32_t> ids, Decoding of_text)
+      : continuer(of), generator(of.take_generator(ids)), prompt(std::move(ids)), decoding(of_text) {}
   ~Impl() {
     if (!is_done) continuer.give_back(std::move(generator));
   }
@@ -316,7 +323,7 @@ struct ContinuationStream::Impl {
     std::string_view settled;
     if (!goes_on) {
       kept = generator.kept_tokens();
-      result = continuer.continuation_of(prompt, generator.take()[0][0], spaces);
+      result = continuer.continuation_of(prompt, generator.take()[0][0], decoding);
       continuer.give_back(std::move(generator));
       is_done = true;
       settled = result.text;
@@ -333,7 +340,7 @@ struct ContinuationStream::Impl {
 struct ContinuationRun::Impl {
   Continuer::Impl& continuer;
   size_t prompts = 0;
-  Spaces spaces = Spaces::kCleanedUp;
+  Decoding decoding{};
   std::vector<std::vector<int32_t>> ids{};  // of the prompts that have tokens
   std::vector<size_t> places{};             // of these among all
   std::optional<engine::Generator> generator{};
@@ -444,7 +451,7 @@ std::vector<std::vector<Continuation>> Continuer::continue_prompts(std::span<con
 ContinuationRun Continuer::begin(std::span<const std::string> prompts, const engine::GenerationOptions& options,
                                  const Stops& stops, const ContinuationForm& form) const {
   auto run = std::make_shared<ContinuationRun::Impl>(ContinuationRun::Impl{
-      .continuer = *impl_, .prompts = prompts.size(), .spaces = Continuer::Impl::spaces_of(form)});
+      .continuer = *impl_, .prompts = prompts.size(), .decoding = Continuer::Impl::decoding_of(form)});
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::vector<int32_t> tokens = form.empty == EmptyPrompts::kRefused ? impl_->prompt_ids(prompts[i], form.prompt)
                                                                        : impl_->tokens_of(prompts[i], form.prompt);
@@ -479,7 +486,7 @@ std::vector<std::vector<Continuation>> ContinuationRun::take() {
   std::vector<std::vector<Continuation>> results(impl_->prompts);
   for (size_t i = 0; i < impl_->ids.size(); ++i) {
     for (const engine::Generated& each : generated[i])
-      results[impl_->places[i]].push_back(impl_->continuer.continuation_of(impl_->ids[i], each, impl_->spaces));
+      results[impl_->places[i]].push_back(impl_->continuer.continuation_of(impl_->ids[i], each, impl_->decoding));
   }
   return results;
 }
@@ -488,7 +495,7 @@ ContinuationStream Continuer::stream(const std::string& prompt, const engine::Ge
                                      const Stops& stops, const ContinuationForm& form) const {
   using StreamImpl = ContinuationStream::Impl;
   std::vector<int32_t> ids = impl_->prompt_ids(prompt, form.prompt);
-  auto stream = std::make_shared<StreamImpl>(*impl_, ids, Continuer::Impl::spaces_of(form));
+  auto stream = std::make_shared<StreamImpl>(*impl_, ids, Continuer::Impl::decoding_of(form));
   engine::GenerationOptions streaming = impl_->complete(options, stops, form.schema.get());
   streaming.on_token = [impl = stream.get()](int32_t token) {
     impl->text.add(token);

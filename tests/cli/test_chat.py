@@ -13,7 +13,7 @@ import termios
 
 import pytest
 
-from chat_model import answer, save_chat_model
+from chat_model import answer, save_channel_model, save_chat_model
 from cli_support import PROGRAM, hear_interrupts, refused, results, run
 
 COUNT = 10
@@ -107,6 +107,13 @@ def test_generate(case, tmp_path):
     assert second["text"] == lines[1]["text"]
     assert "line 3 must be a chat, got: [generate] a message must be an object with a role" in third["error"]
     assert 'line 4 must have a text or null as "messages"' in fourth["error"]
+
+
+def test_channels(tmp_path):
+    """Of gpt-oss: their marks are not shown."""
+    save_channel_model(tmp_path)
+    done = run("chat", "--model", tmp_path, stdin="a\n")
+    assert (done.returncode, done.stdout) == (0, "The7\n"), done
 
 
 def test_refused(case, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import transformers
 
-from chat_model import TEMPLATE, save_chat_model
+from chat_model import TEMPLATE, save_channel_model, save_chat_model
 from server_case import serving
 
 CHAT = [{"role": "user", "content": "ab c"}, {"role": "assistant", "content": "d"}, {"role": "user", "content": "e"}]
@@ -46,6 +46,7 @@ def test_forms_of_a_request(server):
     assert read(messages=[{"role": "user", "content": parts}, *CHAT[1:]]) == read()
     assert read(messages=[*CHAT, {"role": "assistant", "content": None}]) == read() + 1
     assert read(chat_template_kwargs={"more": " d d"}) == read() + 2
+    assert read(messages=[CHAT[0], CHAT[1] | {"reasoning_content": "d d d"}, CHAT[2]]) == read() + 3
     tools = [{"type": "d", "function": {"name": "f"}}]
     assert read(tools=tools) == read() + 1 and read(tools=tools, tool_choice="none") == read()
     whole = server.post("/v1/chat/completions", {"messages": CHAT, "temperature": 0})
@@ -139,6 +140,19 @@ def test_stops(bytes_server):
     assert len(ids) == at + 1 > 10
     half = whole[-2:] + "never"  # held back until the end
     assert streamed(client, **chats, stop=half)[0] == whole
+
+
+def test_channels_and_a_draft(tmp_path):
+    """The channels of gpt-oss; and proposals of a draft change nothing."""
+    save_channel_model(tmp_path)
+    with serving("--model", tmp_path, "--draft", tmp_path, "--quiet") as server:
+        result = server.post("/v1/chat/completions", {"messages": CHAT, "temperature": 0, "max_tokens": 9})
+        (choice,) = result["choices"]
+        assert choice["message"] == {"role": "assistant", "reasoning_content": "The7", "content": ""}
+        assert choice["finish_reason"] == "stop" and result["usage"]["completion_tokens"] == 6
+        answer = {"type": "json_schema", "json_schema": {"schema": {"const": [True]}}}
+        result = server.post("/v1/chat/completions", {"messages": CHAT, "response_format": answer})
+        assert json.loads(result["choices"][0]["message"]["content"]) == [True]
 
 
 def test_schema_refused(server, bytes_server):

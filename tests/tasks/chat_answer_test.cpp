@@ -30,7 +30,8 @@ struct AnswerCase {
 };
 
 constexpr AnswerFormat kPlain, kHermes{ToolFormat::kHermes}, kLlama{ToolFormat::kLlama}, kMistral{ToolFormat::kMistral},
-    kMarked{ToolFormat::kHermes, Reasoning::kMarked}, kOpen{ToolFormat::kNone, Reasoning::kOpen};
+    kMarked{ToolFormat::kHermes, Reasoning::kMarked}, kOpen{ToolFormat::kNone, Reasoning::kOpen},
+    kChannels{ToolFormat::kNone, Reasoning::kChannels};
 
 constexpr AnswerCase kAnswerCases[] = {
     {kPlain, " <think>a</think><tool_call>{\"name\": \"f\"}</tool_call>\n",
@@ -64,6 +65,21 @@ constexpr AnswerCase kAnswerCases[] = {
     {kMarked, " c", "| c"},
     {kMarked, "<think>a b ", "a b|"},  // cut by the limit of tokens
     {kOpen, "\na</thi</think>b</think>", "a</thi|b</think>"},
+    {kChannels,
+     "<|channel|>analysis<|message|>a b<|end|><|start|>assistant<|channel|>commentary<|message|>Wait. <|end|>"
+     "<|start|>assistant<|channel|>final<|message|>c < d<|return|>",
+     "a b|Wait. c < d"},
+    {kChannels,
+     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+     "<|constrain|>json<|message|>{\"b\": [\"<|\"]}<|call|>",
+     "a||f{\"b\":[\"<|\"]}"},
+    {kChannels, " to=functions.g.h<|channel|>commentary<|message|>{}", "||g.h{}"},
+    {kChannels, "<|channel|>commentary to=functions.f<|message|>no<|call|>", "|no"},
+    {kChannels, "<|channel|>analysis<|message|>cut <|en", "cut <|en|"},
+    {kChannels, "{\"a\": 1}<|return|>", "|{\"a\": 1}"},
+    {kChannels, "<|channel|>fi", "|"},
+    {kChannels, "true", "|true"},
+    {kChannels, "", "|"},
 };
 
 TEST(ChatAnswer, Parts) {
@@ -85,6 +101,7 @@ TEST(ChatAnswer, Formats) {
   EXPECT_EQ(format_of("[TOOL_CALLS]", "", true), std::pair(ToolFormat::kMistral, Reasoning::kNone));
   EXPECT_EQ(format_of("{\"name\": f, \"parameters\": Environment: ipython", "", true).first, ToolFormat::kLlama);
   EXPECT_EQ(format_of("\"parameters\"", "", true).first, ToolFormat::kNone);
+  EXPECT_EQ(format_of("<|channel|> <tool_call>", "", true), std::pair(ToolFormat::kNone, Reasoning::kChannels));
 }
 
 }  // namespace

@@ -18,8 +18,10 @@ enum class ToolFormat {
 
 struct AnswerFormat {
   ToolFormat tools = ToolFormat::kNone;
-  // Where <think>..</think> may be: nowhere, at the beginning, or it is open at the end of the prompt.
-  enum class Reasoning { kNone, kMarked, kOpen } reasoning = Reasoning::kNone;
+  // Where <think>..</think> may be: nowhere, at the beginning, or it is open at the end of the prompt. kChannels: an
+  // answer is messages as <|channel|>analysis<|message|>..<|end|>, whose marks are special tokens (gpt-oss).
+  enum class Reasoning { kNone, kMarked, kOpen, kChannels } reasoning = Reasoning::kNone;
+  bool has_channels() const { return reasoning == Reasoning::kChannels; }
 };
 
 // By the text of a template and of a prompt that it wrote.
@@ -40,7 +42,8 @@ class AnswerReader {
 
   explicit AnswerReader(AnswerFormat format)
       : format_(format),
-        place_(format.reasoning == AnswerFormat::Reasoning::kNone     ? Place::kContentBegin
+        place_(format.has_channels()                                  ? Place::kHeader
+               : format.reasoning == AnswerFormat::Reasoning::kNone   ? Place::kContentBegin
                : format.reasoning == AnswerFormat::Reasoning::kMarked ? Place::kBegin
                                                                       : Place::kReasoning) {}
 
@@ -51,8 +54,8 @@ class AnswerReader {
 
  private:
   enum class End { kNo, kYes };
-  // kWhole: an answer that may be a call as a whole
-  enum class Place { kBegin, kReasoning, kContentBegin, kContent, kCall, kWhole };
+  // kWhole: an answer that may be a call as a whole; kHeader, kMessage: of a message of a channel
+  enum class Place { kBegin, kReasoning, kContentBegin, kContent, kCall, kWhole, kHeader, kMessage };
 
   Part read(std::string_view text, End end);
   bool step(End end, Part& part);
@@ -62,11 +65,14 @@ class AnswerReader {
   bool read_content(End end, Part& part);
   bool read_call(End end, Part& part);
   void read_whole(Part& part);
+  bool read_header(End end);
+  bool read_message(End end, Part& part);
 
   AnswerFormat format_;
   Place place_;
   std::string held_;
   bool has_calls_ = false, has_reasoned_ = false;
+  std::string header_;  // of the message
 };
 
 }  // namespace rf::tasks

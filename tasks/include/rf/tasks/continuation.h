@@ -66,6 +66,7 @@ struct ContinuationForm {
   // The new text is a value of the schema, unless max_new_tokens ends it before; nullptr: any text. Without beams and
   // min_new_tokens.
   std::shared_ptr<const JsonSchema> schema{};
+  text::SkipSpecials specials = text::SkipSpecials::kYes;  // of texts
 };
 
 // The text of one sequence, while it is generated.
