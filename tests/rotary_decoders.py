@@ -58,6 +58,7 @@ LONGROPE = {
     "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 9.0],
     "original_max_position_embeddings": 16,
 }
+PASSED = {"original_max_position_embeddings": 32}  # by the new tokens of a prompt of 21
 PHI3 = GROUPED | {"pad_token_id": 0}
 FAMILIES |= {
     "gemma": ("GemmaConfig", "GemmaForCausalLM", NARROW),
@@ -85,8 +86,7 @@ FAMILIES |= {
 VARIANTS = {
     "gemma2-uncapped": ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
     "phi3-longrope": ("phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 16}),
-    "phi3-longrope-passed": ("phi3", {"rope_parameters": LONGROPE | {"original_max_position_embeddings": 32},
-                                      "original_max_position_embeddings": 32}),
+    "phi3-longrope-passed": ("phi3", {"rope_parameters": LONGROPE | PASSED, **PASSED}),
     "phi3-partial": ("phi3", {"rope_parameters": SHARE, "sliding_window": 9}),
     "stablelm-parallel": ("stablelm", {"use_parallel_residual": True, "use_qkv_bias": False}),
     "smollm3-listed": ("smollm3", {"no_rope_layers": [0, 1, 1]}),
