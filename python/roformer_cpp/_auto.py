@@ -84,9 +84,7 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
     def is_gradient_checkpointing(self) -> bool:
         return self._body.encoder.checkpoints is not None
 
-    @property
-    def is_activation_checkpointing(self) -> bool:
-        return self.is_gradient_checkpointing
+    is_activation_checkpointing = is_gradient_checkpointing
 
     def get_input_embeddings(self) -> nn.Module:
         return self._body.embeddings.word_embeddings

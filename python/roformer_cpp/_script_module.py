@@ -124,10 +124,6 @@ class ScriptModule(nn.Module):
     def _tensors(self) -> list[Tensor]:
         return [value_of(module, leaf) for module, leaf in self._places]
 
-    def _rebuilt(self) -> torch.ScriptObject:
-        """The C++ module again, without values, for a copy."""
-        raise NotImplementedError
-
     def __getstate__(self) -> dict:
         state = self.__dict__.copy()
         del state["_held"]
@@ -135,5 +131,5 @@ class ScriptModule(nn.Module):
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        self._script = self._rebuilt()
+        self._script = self._rebuilt()  # of the subclass: the C++ module again, without values
         self._script.release()

@@ -105,8 +105,7 @@ class Attention(nn.Module):
     ):
         super().__init__()
         for name, size in (("hidden_size", hidden_size), ("num_attention_heads", num_attention_heads)):
-            if not isinstance(size, int):
-                raise TypeError(f"[attention] {name} must be an integer, got {type(size).__name__}")
+            _checks.integer("attention", name, size)
         heads, key_heads = num_attention_heads, num_key_value_heads or num_attention_heads
         if heads < 1 or key_heads < 1 or heads % key_heads:
             raise ValueError(
@@ -217,8 +216,7 @@ class EncoderLayer(nn.Module):
             raise ValueError(
                 f"[encoder_layer] activation must be one of {', '.join(activations)}, got {_checks.shown(activation)}"
             )
-        if not isinstance(hidden_size, int):
-            raise TypeError(f"[encoder_layer] hidden_size must be an integer, got {type(hidden_size).__name__}")
+        _checks.integer("encoder_layer", "hidden_size", hidden_size)
         inner = 4 * hidden_size if intermediate_size is None else intermediate_size
         self.attention = Attention(
             hidden_size, num_attention_heads, encoding, dropout=attention_dropout, **attention_arguments

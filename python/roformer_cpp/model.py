@@ -17,7 +17,7 @@ from ._model_loss import loss_of
 from ._model_parts import parts_of
 from ._model_pass import Dropout, KeyValueCache, Pass
 from ._operator_call import check_devices, check_tensors, operator_call
-from ._script_module import ScriptModule, keep_table, kept_table, script_maker, value_of
+from ._script_module import Group, ScriptModule, keep_table, kept_table, script_maker, value_of
 from .encoding import SCALAR_TYPES, Encoding
 
 _Script = torch.classes.roformer.Model
@@ -237,8 +237,10 @@ class Model(ScriptModule):
             groups.setdefault(".".join(stage["linear"].split(".")[:depth]), []).append(stage)
         for name, (stage, *more) in groups.items():
             if name != stage["linear"]:
-                inside = partial(self._logits, stages=[stage, *more], step=step, depth=depth + 1)
-                x = self.get_submodule(name)(x, inside)
+                module, inside = self.get_submodule(name), stage["linear"].split(".")[depth]
+                is_own = isinstance(module, Group) or hasattr(module, inside)  # also in a wrapper of peft
+                compute = partial(self._logits, stages=[stage, *more], step=step, depth=depth + 1)
+                x = module(x, compute) if is_own else module(x)
                 continue
             if stage["dropout"] and step is not None:
                 x = step.drop(x, self._layout["head_dropout"])

@@ -123,6 +123,25 @@ def test_hooks_fire_on_every_module(head):
     assert not model(IDS)["logits"].any()
 
 
+@pytest.mark.parametrize(
+    ("head", "path"),
+    [
+        ("RoFormerForSequenceClassification", "classifier"),
+        ("RfEncoderForMaskedLM", "cls"),
+        ("RfEncoderForMaskedLM", "cls.predictions"),
+    ],
+)
+def test_a_head_of_ones_own(head, path):
+    model, own = built(head), nn.Sequential(nn.Tanh(), nn.Linear(24, 5))
+    hidden = model(IDS)["hidden"]
+    parent, _, name = path.rpartition(".")
+    setattr(model.get_submodule(parent), name, own)
+    out = model(IDS, labels=IDS[:, 0] % 5 if name == "classifier" else IDS % 5)
+    assert torch.equal(out["logits"], own(hidden[:, 0] if name == "classifier" else hidden))
+    out["loss"].backward()
+    assert own[1].weight.grad.abs().max() > 0
+
+
 def of_transformers(model, folder, **options):
     model.save(folder)
     return getattr(transformers, model.head).from_pretrained(folder, **options).eval()
