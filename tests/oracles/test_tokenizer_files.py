@@ -378,7 +378,7 @@ REFUSED += [("vocab", "added_tokens.json", {"<new>": 3}, "got 3")]
 @pytest.mark.parametrize("step", [TRIM, TRIM | {"trim_offsets": False}], ids=["trims", "keeps"])
 def test_byte_level_after_word_pieces(tmp_path, step):
     """Changes nothing without white space in tokens."""
-    write_vocab(tmp_path)
+    write_vocab(tmp_path, [token for token in small_vocabulary() if "\u0120" not in token])
     transformers.BertTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
     path = tmp_path / "tokenizer.json"
     document = json.loads(path.read_text(encoding="utf-8"))
