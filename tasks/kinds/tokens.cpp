@@ -138,14 +138,14 @@ Joined joined(const std::vector<std::string>& words) {
   return all;
 }
 
-// The word that each token of a row belongs to, -1: none.
+// The word that each token of a row belongs to, -1: none. A token may begin with the space before its word.
 std::vector<int64_t> words_of(const Joined& joined, const text::Row& row) {
   std::vector<int64_t> words(row.size(), -1);
   for (size_t i = 0, word = 0; i < row.size(); ++i) {
     if (row.text_index[i] < 0) continue;
-    const int32_t begin = row.tokens.byte_begin[i];
+    const int32_t begin = row.tokens.byte_begin[i], end = row.tokens.byte_end[i];
     while (word < joined.words.size() && joined.words[word][1] <= begin) ++word;
-    if (word < joined.words.size() && begin >= joined.words[word][0]) words[i] = static_cast<int64_t>(word);
+    if (word < joined.words.size() && end > joined.words[word][0]) words[i] = static_cast<int64_t>(word);
   }
   return words;
 }

@@ -144,6 +144,24 @@ def test_classification_of_tokens(case, tmp_path):
     assert_close(Engine(tmp_path).logits(rows), np.concatenate(theirs))
 
 
+def test_labels_of_words(tmp_path):
+    """The first piece of a word has its label; pieces begin with the space before the word."""
+    vocab = ending_tokenizer(tmp_path, model_max_length=64).get_vocab_size()
+    oracle = make_bare("qwen3", tmp_path, "ForTokenClassification", num_labels=3, pad_token_id=0, vocab_size=vocab)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    words = ["the", "quick", "fox", "a", "jumps", "the"]
+    ids, firsts = [], []
+    for i, word in enumerate(words):
+        firsts.append(len(ids))
+        ids += tokenizer(" " * (i > 0) + word)["input_ids"][:-1]
+    with torch.no_grad():
+        best = oracle(torch.tensor([ids])).logits[0, firsts].argmax(-1)
+    assert len(ids) > len(words) and len(set(best.tolist())) > 1
+    (tmp_path / "words.jsonl").write_text(json.dumps({"tokens": words}))
+    (line,) = results("predict", "--model", tmp_path, "--input", tmp_path / "words.jsonl")
+    assert line["labels"] == [f"LABEL_{label}" for label in best]
+
+
 def test_classification_without_padding(tmp_path):
     oracle = make_bare("qwen3", tmp_path, "ForSequenceClassification", num_labels=2, pad_token_id=None)
     row = np.array([5, 9, 0, 0], np.int32)
