@@ -98,7 +98,8 @@ TEST_F(Prepare, WordsOfJieba) {
 
 TEST_F(Prepare, NamesThatAreNotUtf8) {
   write(directory_ / "text/\xFF.txt", "w0 w1");
-  run({.input = {.inputs = {directory_ / "text/\xFF.txt"}, .field = "\xFE"}});
+  write(directory_ / "text/none.jsonl", "");
+  run({.input = {.inputs = {directory_ / "text/\xFF.txt", directory_ / "text/none.jsonl"}, .field = "\xFE"}});
   const nlohmann::json manifest = nlohmann::json::parse(read(directory_ / "out/data.json"));
   EXPECT_EQ(manifest["inputs"][0], directory_ / "text/\uFFFD.txt");
   EXPECT_EQ(manifest["field"], "\uFFFD");

@@ -236,7 +236,8 @@ TEST(Shard, WriterRefusesBadInput) {
   expect_has(error_of([&] { add_document(writer, {1, 2}, {1}); }), "2 and 1");
   expect_has(error_of([&] { ShardWriter(directory / "b.rfs", 0, kHash); }), "got 0");
   expect_has(error_of([&] { ShardWriter(directory / "b.rfs", 10, "abc"); }), "abc");
-  expect_has(error_of([&] { ShardWriter(directory / "no/b.rfs", 10, kHash); }), "no/b.rfs");
+  write(directory / "file", "");
+  expect_has(error_of([&] { ShardWriter(directory / "file/b.rfs", 10, kHash); }), "file/b.rfs");
 }
 
 TEST(Shard, TruncatedAtEveryLength) {
