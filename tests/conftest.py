@@ -24,13 +24,18 @@ def prepared(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def registered():
-    """`roformer_cpp.register()` for a module, after which transformers has its own class of RoFormer's tokenizers."""
+def unregistered():
+    """After the module, transformers has its own class of RoFormer's tokenizers again."""
     from transformers.models.auto.tokenization_auto import REGISTERED_TOKENIZER_CLASSES
 
+    yield
+    REGISTERED_TOKENIZER_CLASSES.pop("RoFormerTokenizer", None)
+
+
+@pytest.fixture(scope="module")
+def registered(unregistered):
+    """`roformer_cpp.register()` for a module."""
     import roformer_cpp
 
     roformer_cpp.register()
     roformer_cpp.register()
-    yield
-    REGISTERED_TOKENIZER_CLASSES.pop("RoFormerTokenizer", None)

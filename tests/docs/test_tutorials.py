@@ -24,6 +24,7 @@ TUTORIALS = ["rope", "train-and-embed", "train-from-python", "patch-transformers
 PAGES = [*(f"tutorials/{name}.md" for name in TUTORIALS), "how-to.md"]
 OTHERS = ["../README.md", "index.md", "start/library-authors.md", "start/researchers.md", "graft.md", "encodings.md"]
 OTHERS += ["convert.md"]
+pytestmark = pytest.mark.usefixtures("unregistered")
 
 
 def blocks(page):
