@@ -2,6 +2,7 @@
 #include "service.h"
 
 #include <fmt/format.h>
+#include <omp.h>
 #include <openssl/crypto.h>
 
 #include <algorithm>
@@ -54,6 +55,9 @@ std::shared_ptr<const Models> open_models(const ServerOptions& options, Metrics&
     fail<ArgumentError>(kServeWhere, "cache_precision must be auto without a model that generates, got {}",
                         name_in(engine::kCachePrecisionNames, options.cache_precision));
   }
+  // Ends the OpenMP threads that have read the weights. Where there are more of them than processors, libgomp lets
+  // those of the queue sleep at once, and each parallel region of a pass has to wake them.
+  ::omp_pause_resource_all(omp_pause_soft);
   return std::make_shared<const Models>(std::move(models));
 }
 
