@@ -174,8 +174,9 @@ def main():
                 server = Server(model)
                 part(server, cases, amount, given.clients)
                 assert server.end() == 0
-        kills(model, cases, given.kills, given.clients)
-        ends(model, cases, given.ends, given.clients)
+        for part, number in ((kills, given.kills), (ends, given.ends)):
+            if number:
+                part(model, cases, number, given.clients)
 
 
 if __name__ == "__main__":
