@@ -434,7 +434,7 @@ TEST(RequestQueue, RequestsThatRanTogetherAreAwaited) {
     explicit Slow(const void* of) {
       turn = of;
       run_together = [](std::span<const Computation* const> all) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(400));
+        std::this_thread::sleep_for(std::chrono::seconds(1));
         Joined::calls.push_back(all.size());
       };
     }
