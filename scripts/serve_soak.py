@@ -172,8 +172,11 @@ def main():
         for part, amount in ((load, given.minutes), (reloads, given.reloads)):
             if amount:
                 server = Server(model)
-                part(server, cases, amount, given.clients)
-                assert server.end() == 0
+                try:
+                    part(server, cases, amount, given.clients)
+                    assert server.end() == 0
+                finally:
+                    server.process.kill()
         for part, number in ((kills, given.kills), (ends, given.ends)):
             if number:
                 part(model, cases, number, given.clients)

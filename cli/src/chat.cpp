@@ -246,9 +246,8 @@ class Chat {
     generation.max_new_tokens = std::min(generation.max_new_tokens, room_after(prompt));
     prompt_ = prompt;
     const tasks::AnswerFormat format = continuer_.answer_format(prompt, /*has_tools=*/false);
-    const auto specials = format.has_channels() ? text::SkipSpecials::kNo : text::SkipSpecials::kYes;
-    auto stream =
-        continuer_.stream(prompt, generation, stops_, {.prompt = tasks::PromptForm::kChat, .specials = specials});
+    auto stream = continuer_.stream(prompt, generation, stops_,
+                                    {.prompt = tasks::PromptForm::kChat, .specials = format.specials()});
     tasks::AnswerReader reader(format);
     const engine::Drafted before = continuer_.drafted();
     std::string text;

@@ -44,9 +44,7 @@ struct Generation {
   tasks::AnswerFormat answer{};  // of a chat
 
   tasks::ContinuationForm continuation() const {
-    return {.prompt = form,
-            .schema = schema,
-            .specials = answer.has_channels() ? text::SkipSpecials::kNo : text::SkipSpecials::kYes};
+    return {.prompt = form, .schema = schema, .specials = answer.specials()};
   }
 };
 

@@ -243,7 +243,7 @@ bool AnswerReader::read_message(End end, Part& part) {
     part.calls.insert(part.calls.end(), calls.begin(), calls.end());
   } else {
     if (!is_over && end == End::kNo) mark = next = begins;
-    const bool is_reasoning = header_.find("<|channel|>analysis") != std::string::npos;
+    const bool is_reasoning = header_.find(std::string(kChannel) + "analysis") != std::string::npos;
     (is_reasoning ? part.reasoning : part.content) += held_.substr(0, mark);
   }
   held_.erase(0, next);

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rf/text/tokenizer.h"
+
 namespace rf::tasks {
 
 // How a model writes calls of tools.
@@ -22,6 +24,8 @@ struct AnswerFormat {
   // answer is messages as <|channel|>analysis<|message|>..<|end|>, whose marks are special tokens (gpt-oss).
   enum class Reasoning { kNone, kMarked, kOpen, kChannels } reasoning = Reasoning::kNone;
   bool has_channels() const { return reasoning == Reasoning::kChannels; }
+  // Of the text that AnswerReader reads.
+  text::SkipSpecials specials() const { return has_channels() ? text::SkipSpecials::kNo : text::SkipSpecials::kYes; }
 };
 
 // By the text of a template and of a prompt that it wrote.
