@@ -3,23 +3,30 @@
 
 Greedy search from one prompt, from eight prompts together, and with four beams. In float32 the new tokens are compared
 first; a difference ends the run. The best round of each side counts, including prompts. The share compares the bytes of
-weights that a step must read, per second, with the bytes that a copy of 256 MiB reads and writes per second, in the
-same rounds.
+weights that a step must read, per second, with the bytes that a sum of 256 MiB reads per second, in the same rounds.
+
+The second table has GGUF files of one Llama shape with random weights of each type. The logits must be those of the
+weights unpacked to float32; then the time of new tokens counts, without that of the prompt.
 """
 
 import ctypes
+import itertools
 import tempfile
+from pathlib import Path
 
 import harness
 import numpy as np
 import tables
 import torch
 import transformers
+from gguf_peers import unpack
 from harness import Windows
 
+import tolerances as tol
 from rf_generation import CausalEngine
+from rotary_decoders import HALVES, random_blocks, write_keys
 
-TABLES = ["generate_peers"]
+TABLES = ["generate_peers", "generate_peers stored"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CASES = {  # prompts, their options and ours
     "greedy": (1, {}, {"search": "greedy"}),
@@ -62,15 +69,13 @@ def compare(name, model, engine, precision, given):
 
     if precision == "float32" and ours() != theirs():
         raise SystemExit(f"{name}: the tokens must be those of transformers")
-    source = torch.ones(64 << 20)
-    target = torch.empty_like(source)
     sides = [
         Windows("ours", ours, amount=count * given.new),
         Windows("theirs", theirs, amount=count * given.new),
-        Windows("copy", lambda: target.copy_(source), amount=2 * source.nbytes),
+        reading(),
     ]
     harness.take_turns(sides, given.rounds)
-    ours_s, theirs_s, copy_s = (min(side.seconds) for side in sides)
+    ours_s, theirs_s, byte_s = (min(side.seconds) for side in sides)
     bytes_per_token = weights_of_a_token(model.config) * DTYPES[precision].itemsize / count
     return {
         "case": name,
@@ -78,14 +83,80 @@ def compare(name, model, engine, precision, given):
         "tokens/s": round(1 / ours_s, 1),
         "transformers": round(1 / theirs_s, 1),
         "ratio": round(theirs_s / ours_s, 2),
-        "weights read, of a copy's bytes": round(bytes_per_token / ours_s * copy_s, 2),
+        "weights read, of the stream": round(bytes_per_token / ours_s * byte_s, 2),
+    }
+
+
+def write_stored(path, types):
+    """A GGUF file with weights of these types, those of each layer in turn; the bytes that a token reads."""
+    import gguf
+
+    config = transformers.LlamaConfig(
+        **{"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 4},
+        **{"num_attention_heads": 32, "num_key_value_heads": 4},
+    )
+    width, inner, keys = config.hidden_size, config.intermediate_size, config.hidden_size // 8
+    shapes = {"attn_q": (width, width), "attn_k": (keys, width), "attn_v": (keys, width), "attn_output": (width, width)}
+    shapes |= {"ffn_gate": (inner, width), "ffn_up": (inner, width), "ffn_down": (width, inner)}
+    named = {f"blk.{i}.{name}": shape for i in range(config.num_hidden_layers) for name, shape in shapes.items()}
+    named |= {"token_embd": (config.vocab_size, width), "output": (config.vocab_size, width)}
+    random, read = np.random.default_rng(1), 0
+    kinds = itertools.cycle(gguf.GGMLQuantizationType[name] for name in types.split())
+    writer = gguf.GGUFWriter(path, "llama")
+    write_keys(writer, config)
+    for name, shape in named.items():
+        kind = next(kinds)
+        plain = random.standard_normal(shape, np.float32) * np.float32(0.02)
+        data = random_blocks(shape, kind, 0.02) if kind.name in HALVES else gguf.quants.quantize(plain, kind)
+        writer.add_tensor(f"{name}.weight", data, raw_dtype=kind)
+        read += data.nbytes * (name != "token_embd")
+    norms = [f"blk.{i}.{name}_norm" for i in range(config.num_hidden_layers) for name in ("attn", "ffn")]
+    for name in [*norms, "output_norm"]:
+        writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return read
+
+
+def reading():
+    """A stream of reads, by the byte."""
+    source = torch.ones(64 << 20)
+    return Windows("reads", source.sum, amount=source.nbytes)
+
+
+def stored(types, given):
+    prompt = np.random.default_rng(2).integers(1, 32000, given.prompt)
+    with tempfile.TemporaryDirectory() as folder:
+        path, exact = Path(folder) / "model.gguf", Path(folder) / "float32.gguf"
+        read = write_stored(path, types)
+        unpack(path, exact)
+        expected = CausalEngine(exact).logits([prompt[:16]])
+        engine = CausalEngine(path)
+        if np.abs(engine.logits([prompt[:16]]) - expected).max() > tol.T4_MAX * np.abs(expected).max():
+            raise SystemExit(f"{types}: the logits must be those of the weights in float32")
+        sides = [
+            Windows(str(new), lambda new=new: engine.generate([prompt], max_new_tokens=new))
+            for new in (1, 1 + given.new)
+        ]
+        harness.take_turns([*sides, stream := reading()], given.rounds)
+    first, all_s = (min(side.seconds) for side in sides)
+    token_s = (all_s - first) / given.new
+    return {
+        "weights": types,
+        "prompt tokens/s": round(given.prompt / first),
+        "new tokens/s": round(1 / token_s, 1),
+        "stream, GB/s": round(1e-9 / min(stream.seconds), 1),
+        "weights read, of the stream": round(read / token_s * min(stream.seconds), 2),
     }
 
 
 def main():
     parser = harness.options(__doc__, TABLES, rounds=5)
-    parser.add_argument("--precision", nargs="+", choices=DTYPES, default=list(DTYPES))
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--precision", nargs="*", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
+    parser.add_argument("--types", nargs="*", default=["F32", "BF16", "Q8_0", "Q4_K Q6_K"], help="of GGUF files")
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -99,7 +170,9 @@ def main():
         for precision in given.precision:
             engine, model = CausalEngine(folder, precision), model.to(DTYPES[precision])
             results += harness.shown(compare(name, model, engine, precision, given) for name in given.cases)
-    harness.finish(given, results, {TABLES[0]: tables.of_dicts(results)})
+    found = harness.shown(stored(types, given) for types in given.types)
+    pages = {name: tables.of_dicts(rows) for name, rows in zip(TABLES, (results, found), strict=True) if rows}
+    harness.finish(given, results + found, pages)
 
 
 if __name__ == "__main__":

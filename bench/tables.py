@@ -32,6 +32,7 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Engine: other families and their peers": ["engine_peers families"],
     "Engine: vectors of a file of texts, whole processes": ["embed_peers"],
     "Engine: generation, compared with transformers": ["generate_peers"],
+    "Engine: generation from GGUF files, compared with a stream of reads": ["generate_peers stored"],
     "Engine: generation from a GGUF file, compared with llama.cpp": ["gguf_peers"],
     "Server: embeddings over HTTP, and its peers": ["serve_peers minilm", "serve_peers modernbert"],
     "Server: what HTTP costs, and waits beside a bulk job": ["serve_own http", "serve_own wait"],
