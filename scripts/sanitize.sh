@@ -4,6 +4,7 @@
 #   scripts/sanitize.sh threads [ARG...]   ThreadSanitizer over core and engine: the tests of core (ARG: arguments of
 #                                          core_test) and of the engine's schedule
 #   scripts/sanitize.sh ops [ARG...]       AddressSanitizer over the PyTorch operators (ARG: arguments of pytest)
+#   scripts/sanitize.sh server [ARG...]    address and undefined-behavior sanitizers over `roformer serve` (the same)
 #
 # docs/sanitizers.md describes what they detect and the result of a run.
 set -euo pipefail
@@ -47,8 +48,14 @@ case $check in
       exec "$python" -m pytest -q -p no:cacheprovider --capture=sys \
       --deselect tests/ops/test_attention_fused.py::test_every_nan_stays_nan "$@"
     ;;
+  server)
+    build build/sanitize-server roformer -DROFORMER_SANITIZE=address,undefined -DROFORMER_TORCH=OFF -DROFORMER_TESTS=OFF
+    [ $# -gt 0 ] || set -- tests/server
+    ROFORMER_BUILD_DIR=$PWD/build/sanitize-server exec "${ROFORMER_PYTHON:-.venv/bin/python}" -m pytest -q \
+      -p no:cacheprovider "$@"
+    ;;
   *)
-    sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//' >&2
+    sed -n '2,9p' "$0" | sed 's/^# \{0,1\}//' >&2
     exit 2
     ;;
 esac
