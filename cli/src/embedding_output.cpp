@@ -34,8 +34,7 @@ std::string differences(const json& earlier, const json& now) {
   for (const auto& [name, value] : now.items()) {
     const json other = earlier.contains(name) ? earlier.at(name) : json();
     if (other == value) continue;
-    text += fmt::format("{}{} {} (now {})", text.empty() ? "" : ", ", name, io::escaped(other.dump(), 80),
-                        io::escaped(value.dump(), 80));
+    text += fmt::format("{}{} {} (now {})", text.empty() ? "" : ", ", name, io::shown(other), io::shown(value));
   }
   return text;
 }

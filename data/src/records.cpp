@@ -21,10 +21,6 @@ namespace {
 
 constexpr size_t kShownBytes = 120;
 
-std::string shown(const nlohmann::json& value) {
-  return io::escaped(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), kShownBytes);
-}
-
 void read_records(const RecordOptions& options, const std::string& path, const std::function<void(Record&)>& take,
                   int64_t& bytes_read) {
   constexpr size_t kPieceBytes = 4096;  // small: the caller asks for bytes_read() after each record
@@ -52,7 +48,7 @@ void read_records(const RecordOptions& options, const std::string& path, const s
   if (format == Format::kJsonLines) {
     return file.read_lines([&](int64_t line, std::string_view text) {
       nlohmann::json fields = io::parse_json(text, fmt::format("{} line {}", *source, line));
-      if (!fields.is_object()) refuse(line, "must be a JSON object, got " + shown(fields));
+      if (!fields.is_object()) refuse(line, "must be a JSON object, got " + io::shown(fields));
       pass_on(line, std::move(fields));
     });
   }
@@ -115,7 +111,7 @@ const nlohmann::json& Record::at(const std::string& name) const {
 std::string Record::text(const std::string& name) const {
   const nlohmann::json& value = at(name);
   if (const std::optional<std::string> text = text_of(value)) return *text;
-  fail("input", "{} must have a text as {}, got {}", place(), io::printable(name), shown(value));
+  fail("input", "{} must have a text as {}, got {}", place(), io::printable(name), io::shown(value));
 }
 
 double Record::number(const std::string& name) const {
@@ -128,7 +124,7 @@ double Record::number(const std::string& name) const {
     if (error != std::errc() || rest != text.data() + text.size()) number = NAN;
   }
   if (!std::isfinite(number)) {
-    fail("input", "{} must have a finite number as {}, got {}", place(), io::printable(name), shown(value));
+    fail("input", "{} must have a finite number as {}, got {}", place(), io::printable(name), io::shown(value));
   }
   return number;
 }

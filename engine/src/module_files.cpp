@@ -136,10 +136,9 @@ void read_count(io::StrictObject& config, const std::string& key, int64_t most, 
 }
 
 void finish(const ModuleConfig& config) {
-  constexpr size_t kShown = 120;
   for (const std::string& key : config.unasked()) {
     io::warn(config.where, "keys must be known, and one that is not is ignored, got {}: {}", io::printable(key),
-             io::escaped(config.contents[key].dump(), kShown));
+             io::shown(config.contents[key]));
   }
 }
 

@@ -45,7 +45,7 @@ bool is_off(const nlohmann::json& value) {
 
 [[noreturn]] void refuse(const std::string& path, std::string_view key, std::string_view rule,
                          const nlohmann::json& value) {
-  fail(path, "{} must be {}, got {}", key, rule, io::escaped(value.dump(), 120));
+  fail(path, "{} must be {}, got {}", key, rule, io::shown(value));
 }
 
 LoraScale read_scale(const std::string& path) {

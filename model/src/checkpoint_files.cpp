@@ -26,7 +26,7 @@ std::set<std::string> shard_names(const fs::path& index) {
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
       fail(index.string(), "a shard must be the name of a file in the directory of the index, got {} for {}",
-           io::escaped(file.dump(), 120), io::printable(tensor));
+           io::shown(file), io::printable(tensor));
     }
     names.insert(file.get<std::string>());
   }

@@ -96,11 +96,6 @@ Architecture parse_architecture(const std::string& name) {
 
 }  // namespace
 
-std::string shown(const nlohmann::json& value) {
-  constexpr size_t kMaxBytes = 120;
-  return io::escaped(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), kMaxBytes);
-}
-
 std::optional<Activation> activation_of_name(std::string_view name) { return value_of(kActivations, name); }
 std::string_view name_of_activation(Activation activation) { return name_of(kActivations, activation); }
 std::string_view family_name(Family family) {

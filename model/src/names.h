@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "rf/io/printable.h"
 #include "rf/model/config.h"
 
 namespace rf {
@@ -17,8 +18,7 @@ namespace rf {
 std::optional<Family> family_of_name(std::string_view name);
 inline std::string_view norm_name(NormKind kind) { return kind == NormKind::kRms ? "rms_norm" : "layer_norm"; }
 
-// A value for a message: one line, cut.
-std::string shown(const nlohmann::json& value);
+using io::shown;
 
 inline constexpr int64_t kMaxLayers = 1 << 16;  // the names of all weights are created before any weight is read
 

@@ -91,7 +91,7 @@ std::optional<int64_t> Fields::integer(const char* name, int64_t low, int64_t hi
   if (value == nullptr) return std::nullopt;
   const bool fits = value->is_number_integer() && (!value->is_number_unsigned() || value->get<uint64_t>() >> 63 == 0);
   if (!fits || value->get<int64_t>() < low || value->get<int64_t>() > high)
-    refuse("{} must be an integer from {} to {}, got {}", name, low, high, io::escaped(value->dump(), 120));
+    refuse("{} must be an integer from {} to {}, got {}", name, low, high, io::shown(*value));
   return value->get<int64_t>();
 }
 
@@ -100,7 +100,7 @@ double Fields::number(const char* name, double fallback, double low, double high
   if (value == nullptr) return fallback;
   const double number = value->is_number() ? value->get<double>() : low - 1;
   if (number < low || number > high)
-    refuse("{} must be a number from {} to {}, got {}", name, low, high, io::escaped(value->dump(), 120));
+    refuse("{} must be a number from {} to {}, got {}", name, low, high, io::shown(*value));
   return number;
 }
 
@@ -123,8 +123,7 @@ std::string Fields::one_of(const char* name, std::initializer_list<const char*> 
 
 void Fields::only(const char* name, const nlohmann::json& allowed) const {
   const nlohmann::json* const value = find(name);
-  if (value != nullptr && *value != allowed)
-    refuse("{} must be {}, got {}", name, allowed.dump(), io::escaped(value->dump(), 120));
+  if (value != nullptr && *value != allowed) refuse("{} must be {}, got {}", name, allowed.dump(), io::shown(*value));
 }
 
 }  // namespace rf::server

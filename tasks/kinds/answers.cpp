@@ -61,14 +61,14 @@ std::vector<Answer> answers_of(const data::Record& record, const TaskSettings& s
   }
   if (!texts.is_array() || !starts.is_array() || texts.size() != starts.size()) {
     fail("input", "{} must have lists text and answer_start of one size in {}, got {}", record.place(), column,
-         io::escaped(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 120));
+         io::shown(value));
   }
   std::vector<Answer> answers;
   for (size_t i = 0; i < texts.size(); ++i) {
     const double start = starts[i].is_number() ? starts[i].get<double>() : NAN;
     if (!texts[i].is_string() || !(std::abs(start) <= INT32_MAX) || std::trunc(start) != start) {
-      fail("input", "{} must have texts and integers in {}, got {} and {}", record.place(), column,
-           io::escaped(texts[i].dump(), 120), starts[i].dump());
+      fail("input", "{} must have texts and integers in {}, got {} and {}", record.place(), column, io::shown(texts[i]),
+           starts[i].dump());
     }
     const auto text = texts[i].get<std::string>();
     const std::optional<size_t> begin = byte_of_character(context, static_cast<int64_t>(start));

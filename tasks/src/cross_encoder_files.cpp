@@ -94,7 +94,7 @@ void read_transformer(bool has_modules, CrossEncoderFiles& out) {
   if (const std::string task = io::StrictObject(file, where, "").text("transformer_task", wanted); task != wanted)
     fail(where, "transformer_task must be {}, got {}", wanted, io::printable(task));
   if (const auto more = file.find("processing_kwargs"); more != file.end() && !more->is_null() && !more->empty())
-    fail(where, "processing_kwargs must be absent or empty, got {}", io::escaped(more->dump(), 120));
+    fail(where, "processing_kwargs must be absent or empty, got {}", io::shown(*more));
   out.chat_template = text::read_chat_template(out.encoder_dir);
   const bool messages = reads_messages(file, where, out.chat_template.has_value());
   if (messages && !out.chat_template) fail(out.encoder_dir, "pairs that are messages need a chat template, got none");

@@ -131,7 +131,7 @@ nlohmann::json run_of(const CompareOptions& options) {
   const auto model = run.find("model");
   if (model != run.end() && model->is_object() && model->contains("position_encoding")) {
     fail("compare", "model.position_encoding must be absent, since --encodings has those of the models, got {}",
-         io::escaped((*model)["position_encoding"].dump(), 120));
+         io::shown((*model)["position_encoding"]));
   }
   return run;
 }

@@ -37,7 +37,7 @@ class ParametersReader {
                                                                        : listed_in(shape_.scalings, type_->name));
     if (!is_known) {
       findings_.problem("unknown-scaling", "{} names the scaling {}, which {} does not know", path_,
-                        shown(rotation_.scaling), shape_.reader);
+                        shown(json(rotation_.scaling)), shape_.reader);
       return rotation_;
     }
     if (shape_.base <= 1) {

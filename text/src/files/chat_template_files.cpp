@@ -24,12 +24,11 @@ const json* named_template(const json& file, const std::string& name, const std:
   const json* source = is_list || name != kDefaultChatTemplate ? nullptr : &*found;
   for (const json& each : is_list ? *found : json::array()) {
     const bool is_named = each.is_object() && each.contains("name") && each.contains("template");
-    if (!is_named)
-      fail(where, "chat_template must be a list of name and template, got {}", io::escaped(each.dump(), 120));
+    if (!is_named) fail(where, "chat_template must be a list of name and template, got {}", io::shown(each));
     if (each["name"] == name) source = &each["template"];
   }
   if (source != nullptr && !source->is_string()) {
-    fail(where, "chat_template must be a text, got {}", io::escaped(source->dump(), 120));
+    fail(where, "chat_template must be a text, got {}", io::shown(*source));
   }
   return source;
 }

@@ -46,7 +46,6 @@ constexpr std::string_view kReadKeys[] = {"tokenizer_class",   "do_lower_case", 
                                           "trim_offsets",      "add_prefix_space", "tokenize_chinese_chars",
                                           "add_bos_token",     "add_eos_token",    "clean_up_tokenization_spaces",
                                           "do_basic_tokenize", "never_split",      "added_tokens_decoder"};
-constexpr size_t kShown = 120;
 
 constexpr std::array<std::string_view, 2> kExtraKeys = {"extra_special_tokens", "additional_special_tokens"};
 
@@ -150,7 +149,7 @@ void read_fixed(const TokenizerConfig& config, const std::string& key, const jso
     for (const SpecialRole role : kSpecialRoles) known.push_back(config_key(role));
     const std::string_view near = io::nearest_name(key, known);
     io::warn(config.path, "keys must be known, and one that is not is ignored, got {}: {}{}", io::printable(key),
-             io::escaped(value.dump(), kShown), near.empty() ? "" : fmt::format("; did you mean {}?", near));
+             io::shown(value), near.empty() ? "" : fmt::format("; did you mean {}?", near));
   }
 }
 
@@ -246,7 +245,7 @@ Side side_of(const json& value, std::string_view right, std::string_view left, c
              const std::string& path, const std::string& key) {
   if (value == right) return Side::kRight;
   if (value == left) return Side::kLeft;
-  fail(where, "{}: \"{}\" must be {} or {}, got {}", path, key, right, left, io::escaped(value.dump(), 120));
+  fail(where, "{}: \"{}\" must be {} or {}, got {}", path, key, right, left, io::shown(value));
 }
 
 // The "direction" of a section of tokenizer.json.

@@ -164,7 +164,7 @@ T tekken_value(const json& object, const char* key, const std::string& path, con
   const bool has = object.is_object() && object.contains(key);
   if (!has || !(kIsText ? object[key].is_string() : object[key].is_number_integer())) {
     fail(kRanksWhere, "{}: {} must have {}, {}, got {}", path, place, key, kIsText ? "a text" : "an integer",
-         has ? io::escaped(object[key].dump(-1, ' ', true, json::error_handler_t::replace), 80) : "none");
+         has ? io::shown(object[key]) : "none");
   }
   return object[key].get<T>();
 }

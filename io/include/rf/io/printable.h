@@ -23,6 +23,12 @@ inline std::string escaped(std::string_view text, size_t max_bytes) {
   return out;
 }
 
+// The text of a JSON value of nlohmann's, cut.
+template <typename Json>
+std::string shown(const Json& value) {
+  return escaped(value.dump(-1, ' ', true, Json::error_handler_t::replace), 120);
+}
+
 inline std::string printable(std::string_view text) { return fmt::format("\"{}\"", escaped(text, 120)); }
 
 }  // namespace rf::io
