@@ -27,8 +27,9 @@ constexpr int kMostSchemaNesting = 200;
 
 // Keywords that allow what is allowed without them.
 const std::set<std::string_view> kAnnotations = {
-    "title",     "description", "default", "examples", "$comment",    "deprecated",      "readOnly",
-    "writeOnly", "$schema",     "$id",     "$defs",    "definitions", "contentEncoding", "contentMediaType"};
+    "title",      "description", "default",         "examples",         "$comment",
+    "deprecated", "readOnly",    "writeOnly",       "$schema",          "$id",
+    "$defs",      "definitions", "contentEncoding", "contentMediaType", "discriminator"};
 // Those that are computed, with the type that they describe; "": all.
 const std::map<std::string_view, const char*> kKeywords = {{"type", ""},
                                                            {"enum", ""},
@@ -63,10 +64,6 @@ const std::map<std::string_view, const char*> kFormats = {
     {"ipv4", R"(^((25[0-5]|2[0-4]\d|1?\d\d|\d)\.){3}(25[0-5]|2[0-4]\d|1?\d\d|\d)$)"},
     {"email", R"(^[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$)"}};
 
-std::string shown_value(const Schema& value) {
-  return io::escaped(value.dump(-1, ' ', false, Schema::error_handler_t::replace), 80);
-}
-
 class SchemaReader {
  public:
   explicit SchemaReader(const Schema& root) : root_(root) {}
@@ -81,9 +78,10 @@ class SchemaReader {
     automaton_.add_empty(value(root_, "#", begin), whole.end);
     // References are read when others are, so that schemas may contain themselves.
     while (!open_.empty()) {
-      const auto [pointer, rule] = open_.back();
+      const auto [target, rule] = open_.back();
       open_.pop_back();
-      automaton_.add_empty(value(target_of(pointer), pointer, rule.begin), rule.end);
+      const auto& [pointer, tag] = target;
+      automaton_.add_empty(value(target_of(pointer), pointer, rule.begin, tag), rule.end);
     }
     automaton_.finish(whole);
     return std::move(automaton_);
@@ -129,26 +127,32 @@ class SchemaReader {
   }
 
   // All functions below add what a text may have from a state on, and return the state after it.
-  int32_t value(const Schema& schema, const std::string& where, int32_t from) {
+  // tag: a property that objects must have; "": none.
+  int32_t value(const Schema& schema, const std::string& where, int32_t from, const std::string& tag = "") {
     if (schema.is_boolean())
       return schema.get<bool>() ? automaton_.called(from, any_value()) : automaton_.add_state();  // false: none
-    if (!schema.is_object()) refuse("{} must be an object or a boolean, got {}", where, shown_value(schema));
+    if (!schema.is_object()) refuse("{} must be an object or a boolean, got {}", where, io::shown(schema));
     check_keywords(schema, where);
-    return described(schema, where, from);
+    const bool adds_tag = !tag.empty() && schema.contains("properties") && schema["properties"].contains(tag) &&
+                          schema.value("required", Schema::array()).is_array();
+    if (!adds_tag) return described(schema, where, from, tag);
+    Schema tagged = schema;
+    tagged["required"].push_back(tag);
+    return described(tagged, where, from, tag);
   }
 
-  int32_t described(const Schema& schema, const std::string& where, int32_t from) {
+  int32_t described(const Schema& schema, const std::string& where, int32_t from, const std::string& tag) {
     for (const char* name : {"$ref", "anyOf", "oneOf", "allOf"}) {
       if (!schema.contains(name)) continue;
       check_alone(schema, where, name);
-      if (std::string_view(name) == "$ref") return reference(schema[name], where, from);
+      if (std::string_view(name) == "$ref") return reference(schema[name], where, from, tag);
       return combined(schema[name], where + "/" + name, name, from);
     }
     const std::vector<std::string> types = types_of(schema, where);
     if (schema.contains("const"))
       return literals(schema, where, "const", Schema::array({schema["const"]}), types, from);
     if (schema.contains("enum")) {
-      if (!schema["enum"].is_array()) refuse("{}/enum must be a list, got {}", where, shown_value(schema["enum"]));
+      if (!schema["enum"].is_array()) refuse("{}/enum must be a list, got {}", where, io::shown(schema["enum"]));
       return literals(schema, where, "enum", schema["enum"], types, from);
     }
     if (types.empty()) return automaton_.called(from, any_value());
@@ -165,7 +169,7 @@ class SchemaReader {
       }
     }
     if (schema.contains("uniqueItems") && schema["uniqueItems"] != false)
-      refuse("{}/uniqueItems must be false, got {}", where, shown_value(schema["uniqueItems"]));
+      refuse("{}/uniqueItems must be false, got {}", where, io::shown(schema["uniqueItems"]));
   }
 
   // What a keyword says would have to be combined with others.
@@ -190,22 +194,22 @@ class SchemaReader {
     const Schema list = schema["type"].is_array() ? schema["type"] : Schema::array({schema["type"]});
     for (const Schema& type : list) {
       if (!type.is_string() || !kTypes.contains(type.get<std::string>()))
-        refuse("{}/type must be one of JSON's types, got {}", where, shown_value(type));
+        refuse("{}/type must be one of JSON's types, got {}", where, io::shown(type));
       types.push_back(type.get<std::string>());
     }
     if (types.empty()) refuse("{}/type must have a type, got []", where);
     return types;
   }
 
-  int32_t reference(const Schema& given, const std::string& where, int32_t from) {
+  int32_t reference(const Schema& given, const std::string& where, int32_t from, const std::string& tag) {
     if (!given.is_string() || !given.get<std::string>().starts_with('#')) {
-      refuse("{}/$ref must be within the schema, as #/$defs/name, got {}", where, shown_value(given));
+      refuse("{}/$ref must be within the schema, as #/$defs/name, got {}", where, io::shown(given));
     }
     const auto pointer = given.get<std::string>();
-    const auto [known, is_new] = references_.try_emplace(pointer);
+    const auto [known, is_new] = references_.try_emplace({pointer, tag});
     if (is_new) {
       known->second = automaton_.add_rule();
-      open_.emplace_back(pointer, known->second);
+      open_.emplace_back(*known);
       static_cast<void>(target_of(pointer));
     }
     return automaton_.called(from, known->second);
@@ -222,27 +226,57 @@ class SchemaReader {
   }
 
   int32_t combined(const Schema& list, const std::string& where, std::string_view name, int32_t from) {
-    if (!list.is_array() || list.empty()) refuse("{} must be a list of schemas, got {}", where, shown_value(list));
+    if (!list.is_array() || list.empty()) refuse("{} must be a list of schemas, got {}", where, io::shown(list));
     if (name == "allOf" && list.size() > 1) refuse("{} must have one schema, got {}", where, list.size());
-    if (name == "oneOf" && list.size() > 1) check_disjoint(list, where);
+    const std::string tag = name == "oneOf" && list.size() > 1 ? tag_of(list, where) : "";
     const int32_t to = automaton_.add_state();
     for (size_t i = 0; i < list.size(); ++i)
-      automaton_.add_empty(value(list[i], fmt::format("{}/{}", where, i), from), to);
+      automaton_.add_empty(value(list[i], fmt::format("{}/{}", where, i), from, tag), to);
     return to;
   }
 
-  // The schemas of oneOf have no value in common, where their types differ.
-  void check_disjoint(const Schema& list, const std::string& where) const {
+  // The schemas of oneOf have no value in common where their types differ; several objects, where the constants of a
+  // property do, which is returned, and which each must then have; "": there are no two objects.
+  std::string tag_of(const Schema& list, const std::string& where) const {
     std::set<std::string> seen;
+    std::vector<const Schema*> objects;
+    bool is_disjoint = true;
     for (const Schema& each : list) {
       const bool is_reference = each.is_object() && each.contains("$ref") && each["$ref"].is_string();
       const Schema& schema = is_reference ? target_of(each["$ref"].get<std::string>()) : each;
       std::vector<std::string> types;
       if (schema.is_object()) types = types_of(schema, where);
-      bool is_new = !types.empty();
-      for (const std::string& type : types) is_new = seen.insert(type == "integer" ? "number" : type).second && is_new;
-      if (!is_new) refuse("{} must have schemas of different types, got others (anyOf allows the same texts)", where);
+      if (types == std::vector<std::string>{"object"}) {
+        objects.push_back(&schema);
+        continue;
+      }
+      is_disjoint = is_disjoint && !types.empty();
+      for (const std::string& type : types)
+        is_disjoint = seen.insert(type == "integer" ? "number" : type).second && is_disjoint;
     }
+    if (!is_disjoint || (!objects.empty() && seen.contains("object")))
+      refuse("{} must have schemas of different types, got others (anyOf allows the same texts)", where);
+    if (objects.size() < 2) return "";
+    const Schema properties = objects[0]->value("properties", Schema::object());
+    for (const auto& [name, property] : properties.items()) {
+      if (tells_apart(objects, name)) return name;
+    }
+    refuse("{} must have objects with different constants of a property, got others (anyOf allows the same texts)",
+           where);
+  }
+
+  static bool tells_apart(const std::vector<const Schema*>& objects, const std::string& name) {
+    std::set<std::string> seen;
+    return std::ranges::all_of(objects, [&](const Schema* object) {
+      const Schema properties = object->value("properties", Schema());
+      const Schema property = properties.is_object() ? properties.value(name, Schema()) : Schema();
+      if (!property.is_object()) return false;
+      const Schema constants =
+          property.contains("const") ? Schema::array({property["const"]}) : property.value("enum", Schema::array());
+      return !constants.empty() && std::ranges::all_of(constants, [&](const Schema& constant) {
+        return seen.insert(constant.dump(-1, ' ', true, Schema::error_handler_t::replace)).second;
+      });
+    });
   }
 
   int32_t literals(const Schema& schema, const std::string& where, const char* name, const Schema& values,
@@ -287,7 +321,7 @@ class SchemaReader {
 
   std::optional<NumberBound> bound(const Schema& schema, const std::string& where, const char* name, bool is_strict) {
     if (!schema.contains(name)) return std::nullopt;
-    if (!schema[name].is_number()) refuse("{}/{} must be a number, got {}", where, name, shown_value(schema[name]));
+    if (!schema[name].is_number()) refuse("{}/{} must be a number, got {}", where, name, io::shown(schema[name]));
     return number_bound(schema[name].dump(), is_strict, where + "/" + name);
   }
 
@@ -315,8 +349,8 @@ class SchemaReader {
     const Schema& given = schema[name];
     const double count = given.is_number() ? given.get<double>() : -1;
     if (!(count >= 0) || count != static_cast<double>(static_cast<int64_t>(std::min(count, 1e15))))
-      refuse("{}/{} must be an integer of at least 0, got {}", where, name, shown_value(given));
-    if (count > kMost) refuse("{}/{} must be at most {}, got {}", where, name, kMost, shown_value(given));
+      refuse("{}/{} must be an integer of at least 0, got {}", where, name, io::shown(given));
+    if (count > kMost) refuse("{}/{} must be at most {}, got {}", where, name, kMost, io::shown(given));
     return static_cast<int64_t>(count);
   }
 
@@ -326,7 +360,7 @@ class SchemaReader {
     for (const char* name : {"pattern", "format"}) {
       if (!schema.contains(name)) continue;
       const std::string place = where + "/" + name;
-      if (!schema[name].is_string()) refuse("{} must be a text, got {}", place, shown_value(schema[name]));
+      if (!schema[name].is_string()) refuse("{} must be a text, got {}", place, io::shown(schema[name]));
       if (least > 0 || most >= 0) refuse("{} must be without minLength and maxLength, got both", place);
       if (schema.contains("pattern") && schema.contains("format"))
         refuse("{} must have pattern or format, got both", where);
@@ -364,7 +398,7 @@ class SchemaReader {
     static const Schema kAnything = true, kNone = Schema::array();
     const Schema& items = schema.contains("items") ? schema["items"] : kAnything;
     const Schema& first = schema.contains("prefixItems") ? schema["prefixItems"] : kNone;
-    if (!first.is_array()) refuse("{}/prefixItems must be a list of schemas, got {}", where, shown_value(first));
+    if (!first.is_array()) refuse("{}/prefixItems must be a list of schemas, got {}", where, io::shown(first));
     const ByteAutomaton::Rule item = automaton_.add_rule();
     automaton_.add_empty(value(items, where + "/items", item.begin), item.end);
     const int32_t end = automaton_.add_state();
@@ -401,7 +435,7 @@ class SchemaReader {
   int32_t object(const Schema& schema, const std::string& where, int32_t from) {
     static const Schema kNone = Schema::object(), kAnything = true, kNothing = false;
     const Schema& given = schema.contains("properties") ? schema["properties"] : kNone;
-    if (!given.is_object()) refuse("{}/properties must be an object, got {}", where, shown_value(given));
+    if (!given.is_object()) refuse("{}/properties must be an object, got {}", where, io::shown(given));
     const Schema& others = schema.contains("additionalProperties") ? schema["additionalProperties"]
                            : given.empty()                         ? kAnything
                                                                    : kNothing;
@@ -437,9 +471,9 @@ class SchemaReader {
                std::vector<Property>& properties) const {
     if (!schema.contains("required")) return;
     const Schema& required = schema["required"];
-    if (!required.is_array()) refuse("{}/required must be a list of names, got {}", where, shown_value(required));
+    if (!required.is_array()) refuse("{}/required must be a list of names, got {}", where, io::shown(required));
     for (const Schema& name : required) {
-      if (!name.is_string()) refuse("{}/required must have names, got {}", where, shown_value(name));
+      if (!name.is_string()) refuse("{}/required must have names, got {}", where, io::shown(name));
       const auto known = std::ranges::find(properties, name.get<std::string>(), &Property::name);
       if (known != properties.end()) {
         known->is_required = true;
@@ -503,8 +537,9 @@ class SchemaReader {
   ByteAutomaton automaton_;
   ByteAutomaton::Rule space_{}, character_{};
   std::optional<ByteAutomaton::Rule> any_, integer_, number_;
-  std::map<std::string, ByteAutomaton::Rule> references_;
-  std::vector<std::pair<std::string, ByteAutomaton::Rule>> open_;
+  using Reference = std::pair<std::string, std::string>;  // and the tag
+  std::map<Reference, ByteAutomaton::Rule> references_;
+  std::vector<std::pair<Reference, ByteAutomaton::Rule>> open_;
 };
 
 }  // namespace

@@ -113,6 +113,22 @@ def test_random_schemas(engine):
     assert ended > 2.5 * SCHEMAS
 
 
+def tagged(name, required=True, **properties):
+    """As pydantic writes a model of a tagged union."""
+    kind = {"const": name, "title": "Kind", "type": "string"} | ({} if required else {"default": name})
+    schema = {"type": "object", "properties": {"kind": kind} | properties}
+    return schema | ({"required": ["kind", *properties]} if required else {})
+
+
+def union(*names, **more):
+    return {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in names]} | more
+
+
+BY_KIND = {"discriminator": {"propertyName": "kind", "mapping": {"leaf": "#/$defs/leaf", "pair": "#/$defs/pair"}}}
+TREE = {
+    "leaf": tagged("leaf", required=False, v={"type": "boolean"}),
+    "pair": tagged("pair", a=union("leaf", "pair", **BY_KIND), b={"type": "null"}),
+}
 NEXT = {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}
 NODE = {"type": "object", "properties": {"v": {"type": "boolean"}, "next": NEXT}, "required": ["v", "next"]}
 
@@ -124,6 +140,10 @@ NODE = {"type": "object", "properties": {"v": {"type": "boolean"}, "next": NEXT}
         {"type": "array", "items": {"$ref": "#"}, "maxItems": 2},
         {"allOf": [{"$ref": "#/definitions/%"}], "definitions": {"%": {"type": "integer", "minimum": 7, "maximum": 7}}},
         {"oneOf": [{"type": "null"}, {"const": True, "type": "boolean"}]},
+        union("leaf", "pair", **BY_KIND) | {"$defs": TREE},
+        {"oneOf": [tagged("x", required=False), tagged("y", required=False, v={"enum": [1]}), {"type": "null"}]},
+        {"oneOf": [{"properties": {"k": {"enum": [word]}}, "required": ["k"]} for word in ("a", "b")]},
+        {"anyOf": [{"$ref": "#/$defs/leaf"}, {"$ref": "#/$defs/pair"}], "$defs": TREE} | BY_KIND,
         {"properties": {"b": {"minimum": -2, "exclusiveMaximum": -1}}, "required": ["b"]},
         {"type": "object", "additionalProperties": {"maximum": 1e-3, "exclusiveMinimum": 0}, "required": ["k"]},
         {"required": ["a"], "properties": {"b": {"type": "null"}}},
@@ -167,6 +187,9 @@ def test_any_object_and_steps(engine):
         ({"minLenght": 2}, 'got "minLenght"'),
         ({"type": "array", "uniqueItems": True}, "#/uniqueItems must be false"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "#/oneOf must have schemas of different types"),
+        ({"oneOf": [tagged("x"), tagged("x")]}, "#/oneOf must have objects with different constants of a property"),
+        ({"oneOf": [{"type": "object"}, {"type": ["object", "null"]}]}, "#/oneOf must have schemas of different types"),
+        ({"oneOf": [{"properties": 5}, {"properties": {}}]}, "#/oneOf must have objects with different constants"),
         ({"allOf": [{}, {}]}, "#/allOf must have one schema, got 2"),
         ({"$ref": "#/$defs/a"}, "$ref must name a part of the schema"),
         ({"$ref": "http://x/y"}, "#/$ref must be within the schema"),
