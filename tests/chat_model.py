@@ -23,8 +23,8 @@ def save_chat_model(folder, template=TEMPLATE, **changes):
     return oracle, transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def save_channel_model(folder):
-    """A model that answers with a message of the channel analysis, as gpt-oss writes it: "The7"."""
+def save_channel_model(folder, channel="analysis"):
+    """A model that answers with a message of a channel, as gpt-oss writes it: "The7"."""
     import torch
     from safetensors.torch import load_file, save_file
     from tokenizers import Tokenizer
@@ -32,9 +32,9 @@ def save_channel_model(folder):
     _, tokenizer = save_chat_model(folder, TEMPLATE + "{# <|channel|> #}", vocab_size=VOCAB + 4, eos_token_id=VOCAB + 2)
     own = Tokenizer.from_file(str(folder / "tokenizer.json"))
     own.add_special_tokens(["<|channel|>", "<|message|>", "<|return|>"])
-    own.add_tokens(["analysis"])
+    own.add_tokens([channel])
     own.save(str(folder / "tokenizer.json"))
-    answer = ["<|channel|>", "analysis", "<|message|>", "The", "7", "<|return|>"]
+    answer = ["<|channel|>", channel, "<|message|>", "The", "7", "<|return|>"]
     last = tokenizer.encode("assistant\n")[-1]
     path, ids = folder / "model.safetensors", [last, *map(own.token_to_id, answer)]
     weights = {name: torch.full_like(x, "norm" in name) for name, x in load_file(path).items()}

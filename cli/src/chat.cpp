@@ -248,17 +248,8 @@ class Chat {
     const tasks::AnswerFormat format = continuer_.answer_format(prompt, /*has_tools=*/false);
     auto stream = continuer_.stream(prompt, generation, stops_,
                                     {.prompt = tasks::PromptForm::kChat, .specials = format.specials()});
-    tasks::AnswerReader reader(format);
+    ShownAnswer shown(format);
     const engine::Drafted before = continuer_.drafted();
-    std::string text;
-    bool has_reasoned = false;
-    // Of channels, the reasoning is shown, and not kept.
-    const auto show = [&](const tasks::AnswerReader::Part& part) {
-      has_reasoned = has_reasoned || !part.reasoning.empty();
-      const char* const between = has_reasoned && text.empty() && !part.content.empty() ? "\n\n" : "";
-      text += part.content;
-      if (!part.is_empty()) emit_lines(part.reasoning + between + part.content);
-    };
     const int64_t start = io::steady_ns();
     int64_t first = start, of_first = 0;  // tokens
     try {
@@ -270,12 +261,11 @@ class Chat {
           of_first = stream.new_tokens();
           first = io::steady_ns();
         }
-        show(format.has_channels() ? reader.add(*part) : tasks::AnswerReader::Part{"", *part, {}});
+        emit_lines(shown.add(*part));
       }
     } catch (const Interrupted&) {
     }
-    if (format.has_channels()) show(reader.finish());
-    emit_lines("\n");
+    emit_lines(shown.finish() + "\n");
     if (of_first == 0) first = io::steady_ns();
     if (isatty(STDERR_FILENO) != 0) {
       const std::string draft = draft_text(before, continuer_.drafted());
@@ -284,7 +274,7 @@ class Chat {
     if (stream.new_tokens() == 0 && was_interrupted != 0) {
       messages_.erase(messages_.size() - 1);
     } else {
-      messages_.push_back({{"role", "assistant"}, {"content", text}});
+      messages_.push_back({{"role", "assistant"}, {"content", shown.content()}});  // reasoning is not kept
     }
   }
 

@@ -51,10 +51,16 @@ std::shared_ptr<const tasks::JsonSchema> schema_of(const GenerateOptions& option
   return std::make_shared<const tasks::JsonSchema>(schema);
 }
 
-tasks::ContinuationForm form_of(const GenerateOptions& options) {
+// Of answers, but for what a prompt says of it.
+tasks::AnswerFormat format_of(const GenerateOptions& options, const tasks::Continuer& continuer) {
+  return options.chat ? continuer.answer_format("", /*has_tools=*/false) : tasks::AnswerFormat();
+}
+
+tasks::ContinuationForm form_of(const GenerateOptions& options, const tasks::Continuer& continuer) {
   return {.prompt = options.chat ? tasks::PromptForm::kChat : tasks::PromptForm::kText,
           .empty = options.read.inputs.empty() ? tasks::EmptyPrompts::kRefused : tasks::EmptyPrompts::kWithoutResult,
-          .schema = schema_of(options)};
+          .schema = schema_of(options),
+          .specials = format_of(options, continuer).specials()};
 }
 
 void check_length(const tasks::Continuer& continuer, const tasks::Continuation& result) {
@@ -72,7 +78,8 @@ class Writer {
         continuer_(continuer),
         options_(options),
         stops_(stops_of(options, continuer)),
-        form_(form_of(options)) {}
+        format_(format_of(options, continuer)),
+        form_(form_of(options, continuer)) {}
 
   void add(std::string prompt) { hold({.text = std::move(prompt)}); }
   // A prompt of an input: one line or record, unchanged. A prompt without tokens or a bad record gets an error as its
@@ -147,11 +154,15 @@ class Writer {
   }
 
   void write(const Prompt& prompt, size_t sequence, const tasks::Continuation& result) const {
+    ShownAnswer answer(format_);
+    answer.add(result.text);
+    answer.finish();
     nlohmann::json line = {{"index", index_},          {"sequence", sequence},
-                           {"prompt", prompt.text},    {"text", result.text},
+                           {"prompt", prompt.text},    {"text", answer.content()},
                            {"ids", result.ids},        {"log_probability", result.log_probability},
                            {"stopped", result.stopped}};
     if (!prompt.id.is_null()) line["id"] = prompt.id;
+    if (!answer.reasoning().empty()) line["reasoning"] = answer.reasoning();
     if (generation_.search == engine::Search::kBeams) line["score"] = result.score;
     emit(line);
     check_length(continuer_, result);
@@ -161,6 +172,7 @@ class Writer {
   const tasks::Continuer& continuer_;
   const GenerateOptions& options_;
   const tasks::Stops stops_;
+  const tasks::AnswerFormat format_;
   const tasks::ContinuationForm form_;
   int64_t index_ = 0;  // of the first held prompt
   int64_t refused_ = 0, read_ = 0, kept_ = 0;
@@ -181,16 +193,20 @@ std::string only_prompt(const GenerateOptions& options, const tasks::Continuer& 
 void finish_cache(const GenerateOptions& options, const tasks::Continuer& continuer, const std::string& prompt,
                   int64_t read, int64_t kept) {
   say(fmt::format("{} of the prompt's {} tokens were in {}", kept, read, options.prompt_cache));
-  if (kept + 1 < read) continuer.write_prompt_cache(options.prompt_cache, prompt, form_of(options).prompt);
+  if (kept + 1 < read)
+    continuer.write_prompt_cache(options.prompt_cache, prompt,
+                                 options.chat ? tasks::PromptForm::kChat : tasks::PromptForm::kText);
 }
 
 int run_generate(const GenerateOptions& options) {
   const tasks::Continuer continuer = open_continuer(options);
   if (options.stream) {
     const std::string prompt = only_prompt(options, continuer);
-    auto stream = continuer.stream(prompt, options.generation, stops_of(options, continuer), form_of(options));
-    while (const auto part = stream.next()) emit_lines(*part);
-    emit_lines("\n");
+    auto stream =
+        continuer.stream(prompt, options.generation, stops_of(options, continuer), form_of(options, continuer));
+    ShownAnswer shown(format_of(options, continuer));
+    while (const auto part = stream.next()) emit_lines(shown.add(*part));
+    emit_lines(shown.finish() + "\n");
     check_length(continuer, stream.result());
     say_draft(continuer);
     if (!options.prompt_cache.empty())

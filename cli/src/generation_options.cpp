@@ -100,6 +100,13 @@ std::string draft_text(const engine::Drafted& before, const engine::Drafted& aft
                        : fmt::format("draft: {} of {} tokens accepted", after.accepted - before.accepted, proposed);
 }
 
+std::string ShownAnswer::shown(const tasks::AnswerReader::Part& part) {
+  reasoning_ += part.reasoning;
+  const bool is_between = !reasoning_.empty() && content_.empty() && !part.content.empty();
+  content_ += part.content;
+  return part.reasoning + (is_between ? "\n\n" : "") + part.content;
+}
+
 tasks::Continuer open_continuer(const TextOptions& options) {
   check_dictionaries(options.load);
   const auto folder = std::filesystem::path(options.prompt_cache).parent_path();

@@ -32,6 +32,25 @@ void finish_text_options(const CLI::App& app, const Common& common, TextOptions&
 // What the draft did between two counts, as "draft: 12 of 20 tokens accepted"; "" without proposals.
 std::string draft_text(const engine::Drafted& before, const engine::Drafted& after);
 
+// The text of an answer in a chat as it is shown: of channels, the reasoning, an empty line and the content.
+class ShownAnswer {
+ public:
+  explicit ShownAnswer(const tasks::AnswerFormat& format) : format_(format), reader_(format) {}
+  std::string add(const std::string& text) {
+    return shown(format_.has_channels() ? reader_.add(text) : tasks::AnswerReader::Part{"", text, {}});
+  }
+  std::string finish() { return format_.has_channels() ? shown(reader_.finish()) : ""; }
+  const std::string& reasoning() const { return reasoning_; }
+  const std::string& content() const { return content_; }
+
+ private:
+  std::string shown(const tasks::AnswerReader::Part& part);
+
+  const tasks::AnswerFormat format_;
+  tasks::AnswerReader reader_;
+  std::string reasoning_, content_;
+};
+
 tasks::Continuer open_continuer(const TextOptions& options);
 tasks::Stops stops_of(const TextOptions& options, const tasks::Continuer& continuer);
 

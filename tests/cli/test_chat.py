@@ -109,11 +109,17 @@ def test_generate(case, tmp_path):
     assert 'line 4 must have a text or null as "messages"' in fourth["error"]
 
 
-def test_channels(tmp_path):
+@pytest.mark.parametrize("channel", ["analysis", "final"])
+def test_channels(channel, tmp_path):
     """Of gpt-oss: their marks are not shown."""
-    save_channel_model(tmp_path)
+    save_channel_model(tmp_path, channel)
     done = run("chat", "--model", tmp_path, stdin="a\n")
     assert (done.returncode, done.stdout) == (0, "The7\n"), done
+    asked = ("generate", "--model", tmp_path, "--chat", "--prompt", "a")
+    assert run(*asked, "--stream").stdout == "The7\n"
+    (line,) = results(*asked)
+    expected = ("", "The7") if channel == "analysis" else ("The7", None)
+    assert (line["text"], line.get("reasoning")) == expected
 
 
 def test_refused(case, tmp_path):
