@@ -31,6 +31,12 @@ void check_positive(const char* name, double value) {
   if (value <= 0) fail(kGeneratorWhere, "{} must be above 0, got {}", name, value);
 }
 
+// Of a score.
+void check_change(const char* name, double value) {
+  constexpr double kMost = 100;
+  if (!(std::abs(value) <= kMost)) fail(kGeneratorWhere, "{0} must be in -{1}..{1}, got {2}", name, kMost, value);
+}
+
 void check_sampling(const GenerationOptions& options) {
   check_positive("temperature", options.temperature);
   if (options.top_k < 0) fail(kGeneratorWhere, "top_k must be at least 0, got {}", options.top_k);
@@ -59,12 +65,22 @@ void check_options(const GenerationOptions& options, int64_t vocab_size) {
     if (id < 0 || id >= vocab_size) fail(kGeneratorWhere, "stop_ids must be in 0..{}, got {}", vocab_size - 1, id);
   }
   check_positive("repetition_penalty", options.repetition_penalty);
+  for (const auto& [name, value] :
+       {std::pair("presence_penalty", options.presence_penalty), {"frequency_penalty", options.frequency_penalty}})
+    check_change(name, value);
+  for (const auto& [id, value] : options.logit_bias) {
+    if (id < 0 || id >= vocab_size)
+      fail(kGeneratorWhere, "logit_bias must have ids in 0..{}, got {}", vocab_size - 1, id);
+    check_change("logit_bias", value);
+  }
   if (options.batch < 1) fail(kGeneratorWhere, "batch must be at least 1, got {}", options.batch);
   if (options.draft_tokens < 1) fail(kGeneratorWhere, "draft_tokens must be at least 1, got {}", options.draft_tokens);
   check_sampling(options);
   if (options.search == Search::kBeams) check_beams(options, vocab_size);
   if (options.allowed && (options.search == Search::kBeams || options.min_new_tokens > 0))
     fail(kGeneratorWhere, "a choice of allowed tokens must be without beams and min_new_tokens, got one of them");
+  if (options.best_tokens >= 0 && options.search == Search::kBeams)
+    fail(kGeneratorWhere, "best_tokens must be without beams, got {}", options.best_tokens);
   const int64_t most = options.search == Search::kGreedy  ? 1
                        : options.search == Search::kBeams ? options.beams
                                                           : INT32_MAX;
@@ -397,10 +413,8 @@ std::vector<std::vector<Generated>> Generator::generate(std::span<const std::vec
 
 void Generator::begin(std::vector<std::vector<int32_t>> prompts, const GenerationOptions& options) {
   check_options(options, impl_->vocab_size);
-  if (options.on_token && (prompts.size() > 1 || options.search == Search::kBeams || options.return_sequences > 1)) {
-    fail(kGeneratorWhere, "on_token must be with one prompt and one sequence, without beams, got {} prompts",
-         prompts.size());
-  }
+  if (options.on_token && (prompts.size() > 1 || options.search == Search::kBeams))
+    fail(kGeneratorWhere, "on_token must be with one prompt, without beams, got {} prompts", prompts.size());
   int64_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) {
     if (prompt.empty()) fail(kGeneratorWhere, "a prompt must have at least one token, got none");

@@ -88,8 +88,16 @@ class SampleSearch : public PromptSearch {
           proposal_ == nullptr ? draw(scores, fraction_of(of.random())) : draw_verified(scores, *proposal_, of.random);
     }
     result.ids.push_back(token);
-    if (options_.on_token) options_.on_token(token);
-    result.log_probability += logits[static_cast<size_t>(token)] - log_sum_exp(logits);
+    const double log_sum = log_sum_exp(logits);
+    NewToken chosen{{token, logits[static_cast<size_t>(token)] - log_sum}};
+    result.log_probability += chosen.log_probability;
+    if (options_.best_tokens > 0) {
+      best_.start(options_.best_tokens);
+      best_.add_row(logits, 0, 0, 0);
+      for (const ScoredToken& each : best_.sorted()) chosen.best.push_back({each.id, each.score - log_sum});
+    }
+    if (options_.on_token) options_.on_token(sequence - first_sequence_, chosen);
+    if (options_.best_tokens >= 0) result.tokens.push_back(std::move(chosen));
     result.score = result.log_probability;
     result.stopped = is_stop(token) || is_end(result.ids);
     return result.stopped || std::ssize(result.ids) == options_.max_new_tokens ? -1 : token;
@@ -98,6 +106,7 @@ class SampleSearch : public PromptSearch {
   std::vector<Continuation> continuations_;
   std::vector<Step> next_;
   const Proposal* proposal_ = nullptr;
+  BestTokens best_;
 };
 
 // The best `beams` results, ranked by the sum of log-probabilities over tokens^length_penalty.

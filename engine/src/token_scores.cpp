@@ -118,19 +118,31 @@ std::span<const ScoredToken> BestTokens::sorted() {
   return heap_;
 }
 
+void TokenScores::start_marks() {
+  if (++mark_ < std::numeric_limits<int32_t>::max()) return;
+  std::fill(marks_.begin(), marks_.end(), 0);
+  mark_ = 1;
+}
+
 void TokenScores::adjust(const GenerationOptions& options, std::span<const int32_t> ids, int64_t new_tokens,
                          std::span<float> scores) {
+  const auto change = [&](int32_t id, double by) {
+    float& score = scores[static_cast<size_t>(id)];
+    score = static_cast<float>(score + by);
+  };
   if (options.repetition_penalty != 1) {
-    if (++mark_ == std::numeric_limits<int32_t>::max()) {
-      std::fill(marks_.begin(), marks_.end(), 0);
-      mark_ = 1;
-    }
+    start_marks();
     for (const int32_t id : ids) {
-      if (std::exchange(marks_[static_cast<size_t>(id)], mark_) == mark_) continue;
       float& score = scores[static_cast<size_t>(id)];
-      score = penalized(score, options.repetition_penalty);
+      if (is_new(id)) score = penalized(score, options.repetition_penalty);
     }
   }
+  if (options.presence_penalty != 0 || options.frequency_penalty != 0) {
+    start_marks();
+    for (const int32_t id : ids.last(static_cast<size_t>(new_tokens)))
+      change(id, -options.frequency_penalty - (is_new(id) ? options.presence_penalty : 0));
+  }
+  for (const auto& [id, bias] : options.logit_bias) change(id, bias);
   if (new_tokens >= options.min_new_tokens) return;
   for (const int32_t id : options.stop_ids) scores[static_cast<size_t>(id)] = kMinusInfinity;
 }

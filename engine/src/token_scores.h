@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "rf/engine/generator.h"
@@ -53,16 +54,21 @@ class TokenScores {
 
   // Whether adjust() may change scores.
   static bool adjusts(const GenerationOptions& options, int64_t new_tokens) {
-    return options.repetition_penalty != 1 || new_tokens < options.min_new_tokens;
+    return options.repetition_penalty != 1 || options.presence_penalty != 0 || options.frequency_penalty != 0 ||
+           !options.logit_bias.empty() || new_tokens < options.min_new_tokens;
   }
-  // The repetition penalty for the tokens of `parts`, and -infinity for stop ids where there are fewer new tokens than
-  // the least. scores: logits or log-probabilities.
+  // The repetition penalty for the tokens of `ids`, then the other penalties for the last `new_tokens` of them and the
+  // bias, and -infinity for stop ids where there are fewer new tokens than the least. scores: logits or
+  // log-probabilities.
   void adjust(const GenerationOptions& options, std::span<const int32_t> ids, int64_t new_tokens,
               std::span<float> scores);
   // scores to probabilities after temperature, top-k and top-p.
   void to_probabilities(const GenerationOptions& options, std::span<float> scores);
 
  private:
+  // Whether this is the first time since mark_ grew that the id is seen.
+  bool is_new(int32_t id) { return std::exchange(marks_[static_cast<size_t>(id)], mark_) != mark_; }
+  void start_marks();
   void keep_top_k(int64_t k, std::span<float> scores);
   void keep_top_p(double p, std::span<float> probabilities);
 

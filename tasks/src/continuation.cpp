@@ -176,13 +176,18 @@ struct Continuer::Impl {
   Continuation continuation_of(const std::vector<int32_t>& prompt, const engine::Generated& generated,
                                Decoding decoding) const {
     NewText added(*this, prompt, decoding);
-    for (const int32_t id : generated.ids) added.add(id);
+    std::vector<ContinuationToken> tokens;
+    for (size_t i = 0; i < generated.ids.size(); ++i) {
+      if (!generated.tokens.empty()) tokens.push_back({generated.tokens[i], added.characters()});
+      added.add(generated.ids[i]);
+    }
     return {.text = std::string(added.text().text),
             .ids = generated.ids,
             .log_probability = generated.log_probability,
             .score = generated.score,
             .stopped = generated.stopped,
-            .tokens = std::ssize(prompt) + std::ssize(generated.ids)};
+            .tokens = std::ssize(prompt) + std::ssize(generated.ids),
+            .new_tokens = std::move(tokens)};
   }
 
   bool has_token(int32_t id) const { return id < tokenizer.vocabulary().size(); }  // models may have more rows
@@ -237,6 +242,17 @@ struct Continuer::Impl {
       return own;
     }
 
+    // Of the text so far.
+    int64_t characters() {
+      const auto count = [](std::string_view text) {
+        return std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
+      };
+      const View all = text();
+      settled_characters_ += count(all.text.substr(counted_, all.settled - counted_));
+      counted_ = all.settled;
+      return settled_characters_ + count(all.text.substr(counted_));
+    }
+
    private:
     static View view(text::DecodingStream& stream, size_t begin) {
       const text::DecodedText& text = stream.text();
@@ -247,6 +263,8 @@ struct Continuer::Impl {
     text::DecodingStream whole_, own_;  // with the prompt, and without
     std::string before_;                // the prompt's text
     enum class Use { kUndecided, kWhole, kOwn } use_ = Use::kUndecided;
+    size_t counted_ = 0;  // bytes, all settled
+    int64_t settled_characters_ = 0;
   };
 
   // Whether the last of the new tokens completes one of the strings. Only the last of them are decoded, as many as such
@@ -306,33 +324,52 @@ struct ContinuationStream::Impl {
   engine::Generator generator;
   std::vector<int32_t> prompt;
   Decoding decoding;
-  Continuer::Impl::NewText text{continuer, prompt, decoding};
-  size_t shown = 0;             // bytes of the text
+  struct Sequence {
+    Continuer::Impl::NewText text;
+    size_t shown = 0;                         // bytes of the text
+    std::vector<ContinuationToken> tokens{};  // not given yet
+  };
+  std::vector<Sequence> sequences;
   int64_t kept = 0, added = 0;  // tokens
-  Continuation result{};
+  std::vector<Continuation> results{};
   bool is_done = false;
 
-  Impl(Continuer::Impl& of, std::vector<int32_t> ids, Decoding of_text)
-      : continuer(of), generator(of.take_generator(ids)), prompt(std::move(ids)), decoding(of_text) {}
+  Impl(Continuer::Impl& of, std::vector<int32_t> ids, Decoding of_text, int64_t count)
+      : continuer(of), generator(of.take_generator(ids)), prompt(std::move(ids)), decoding(of_text) {
+    for (int64_t i = 0; i < count; ++i) sequences.push_back({.text = {continuer, prompt, decoding}});
+  }
   ~Impl() {
     if (!is_done) continuer.give_back(std::move(generator));
   }
 
-  // What has become settled since the last call. goes_on: of the generator's step.
-  std::string advance(bool goes_on) {
+  void add(int64_t sequence, const engine::NewToken& token, bool keeps_tokens) {
+    Sequence& of = sequences[static_cast<size_t>(sequence)];
+    if (keeps_tokens) of.tokens.push_back({token, of.text.characters()});
+    of.text.add(token.id);
+    ++added;
+  }
+
+  void finish() {
+    kept = generator.kept_tokens();
+    const auto generated = generator.take();
+    for (const engine::Generated& each : generated[0])
+      results.push_back(continuer.continuation_of(prompt, each, decoding));
+    continuer.give_back(std::move(generator));
+    is_done = true;
+  }
+
+  // What has become settled since the last call.
+  Part part_of(size_t sequence) {
+    Sequence& of = sequences[sequence];
     std::string_view settled;
-    if (!goes_on) {
-      kept = generator.kept_tokens();
-      result = continuer.continuation_of(prompt, generator.take()[0][0], decoding);
-      continuer.give_back(std::move(generator));
-      is_done = true;
-      settled = result.text;
+    if (is_done) {
+      settled = results[sequence].text;
     } else {
-      const auto view = text.text();
+      const auto view = of.text.text();
       settled = view.text.substr(0, view.settled);
     }
-    std::string part(settled.substr(std::min(shown, settled.size())));
-    shown += part.size();
+    Part part{std::string(settled.substr(std::min(of.shown, settled.size()))), std::exchange(of.tokens, {})};
+    of.shown += part.text.size();
     return part;
   }
 };
@@ -357,9 +394,16 @@ bool ContinuationStream::is_done() const { return impl_->is_done; }
 engine::Generator& ContinuationStream::generator() { return impl_->generator; }
 
 std::optional<std::string> ContinuationStream::part_after(bool goes_on) {
-  std::string part = impl_->advance(goes_on);
+  std::string part = std::move(parts_after(goes_on)[0].text);
   if (impl_->is_done && part.empty()) return std::nullopt;
   return part;
+}
+
+std::vector<ContinuationStream::Part> ContinuationStream::parts_after(bool goes_on) {
+  if (!goes_on) impl_->finish();
+  std::vector<Part> parts;
+  for (size_t i = 0; i < impl_->sequences.size(); ++i) parts.push_back(impl_->part_of(i));
+  return parts;
 }
 
 std::optional<std::string> ContinuationStream::next() {
@@ -376,7 +420,7 @@ int64_t ContinuationStream::kept_tokens() const {
   return impl_->is_done ? impl_->kept : impl_->generator.kept_tokens();
 }
 
-const Continuation& ContinuationStream::result() const { return impl_->result; }
+const std::vector<Continuation>& ContinuationStream::results() const { return impl_->results; }
 
 Continuer::Continuer(const std::string& model_dir, const ContinuerOptions& options)
     : impl_(std::make_shared<Impl>(model_dir, options)) {}
@@ -495,12 +539,10 @@ ContinuationStream Continuer::stream(const std::string& prompt, const engine::Ge
                                      const Stops& stops, const ContinuationForm& form) const {
   using StreamImpl = ContinuationStream::Impl;
   std::vector<int32_t> ids = impl_->prompt_ids(prompt, form.prompt);
-  auto stream = std::make_shared<StreamImpl>(*impl_, ids, Continuer::Impl::decoding_of(form));
+  auto stream = std::make_shared<StreamImpl>(*impl_, ids, Continuer::Impl::decoding_of(form), options.return_sequences);
   engine::GenerationOptions streaming = impl_->complete(options, stops, form.schema.get());
-  streaming.on_token = [impl = stream.get()](int32_t token) {
-    impl->text.add(token);
-    ++impl->added;
-  };
+  streaming.on_token = [impl = stream.get(), keeps = options.best_tokens >= 0](
+                           int64_t sequence, const engine::NewToken& token) { impl->add(sequence, token, keeps); };
   stream->generator.begin({std::move(ids)}, streaming);
   return ContinuationStream(std::move(stream));
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rf/engine/decoder.h"
@@ -26,6 +27,15 @@ enum class Search {
   kBeams,  // the sequences of highest score found by `beams` beams
 };
 
+// A token and the natural logarithm of its probability under the model, before any option changes it.
+struct TokenLogProbability {
+  int32_t id = 0;
+  double log_probability = 0;
+};
+struct NewToken : TokenLogProbability {
+  std::vector<TokenLogProbability> best{};  // the most probable tokens in its place, in order
+};
+
 struct GenerationOptions {
   Search search = Search::kGreedy;
   int64_t max_new_tokens = 64;      // from 1 to 2^30
@@ -33,7 +43,10 @@ struct GenerationOptions {
   std::vector<int32_t> stop_ids{};  // any of the ids ends a sequence, as its last token
   double repetition_penalty = 1;    // > 0: scores of tokens that occur, prompt included, are divided by it where
                                     // they are positive, and multiplied where negative (Keskar et al. 2019)
-  int64_t return_sequences = 1;     // for each prompt; at most 1 with kGreedy, `beams` with kBeams
+  // From -100 to 100, subtracted from the score of a token that the new ones have, as OpenAI's API defines them.
+  double presence_penalty = 0, frequency_penalty = 0;    // once; for each time that it occurs
+  std::vector<std::pair<int32_t, double>> logit_bias{};  // numbers from -100 to 100 that are added to tokens' scores
+  int64_t return_sequences = 1;                          // for each prompt; at most 1 with kGreedy, `beams` with kBeams
   // Sampling, in this order.
   double temperature = 1;  // > 0; near 0 the most probable token, as with kGreedy
   int64_t top_k = 0;       // only the k most probable tokens, and ties with the last; 0: all
@@ -45,8 +58,9 @@ struct GenerationOptions {
   bool stop_when_full = false;  // as soon as `beams` sequences have ended (early_stopping of transformers)
   int64_t batch = 8;            // sequences computed together, at least all of one prompt
   int64_t draft_tokens = 4;     // >= 1, of a generator with a draft: proposed at a step
-  // Called with each new token immediately; for one prompt with one sequence, and not with kBeams.
-  std::function<void(int32_t token)> on_token{};
+  int64_t best_tokens = -1;  // how many NewToken::best and Generated::tokens have; -1: none are kept. Not with kBeams
+  // Called with each new token of a sequence immediately; for one prompt, and not with kBeams.
+  std::function<void(int64_t sequence, const NewToken& token)> on_token{};
   // Called with a prompt and the new tokens of a sequence, more than min_new_tokens; returns whether they end it, like
   // a stop id.
   std::function<bool(std::span<const int32_t> prompt, std::span<const int32_t> added)> is_end{};
@@ -67,10 +81,11 @@ RF_ENGINE_API std::string hash_of_model(const std::string& path);
 RF_ENGINE_API void check_options(const GenerationOptions& options, int64_t vocab_size);
 
 struct Generated {
-  std::vector<int32_t> ids;    // the new tokens
-  double log_probability = 0;  // sum of log-probabilities of the new tokens, before any option changes them
-  double score = 0;            // of beam search; else log_probability
-  bool stopped = false;        // by a stop id or is_end, not by max_new_tokens
+  std::vector<int32_t> ids;        // the new tokens
+  double log_probability = 0;      // sum of log-probabilities of the new tokens, before any option changes them
+  double score = 0;                // of beam search; else log_probability
+  bool stopped = false;            // by a stop id or is_end, not by max_new_tokens
+  std::vector<NewToken> tokens{};  // the same as ids, with best_tokens
 };
 
 // Of a run with a draft: tokens that it proposed, and those that the model chose too.

@@ -11,16 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "rf/engine/generator.h"
 #include "rf/tasks/chat_answer.h"
 #include "rf/text/tokenizer.h"
-
-namespace rf::engine {
-enum class CachePrecision;  // rf/engine/precision.h
-enum class Precision;
-struct Drafted;  // rf/engine/generator.h
-struct GenerationOptions;
-class Generator;
-}  // namespace rf::engine
 
 namespace rf::tasks {
 
@@ -35,13 +28,20 @@ struct ContinuerOptions {
   std::function<void(const std::string&)> note{};  // receives warnings; may be empty
 };
 
+// A new token; the characters of the new text before it.
+struct ContinuationToken {
+  engine::NewToken token;
+  int64_t offset;
+};
+
 // The continuation of a prompt; its numbers are as in engine::Generated.
 struct Continuation {
   std::string text;  // of the new tokens; a word piece may continue the prompt's last word
   std::vector<int32_t> ids;
   double log_probability = 0, score = 0;
   bool stopped = false;
-  int64_t tokens = 0;  // of the prompt and the text
+  int64_t tokens = 0;                           // of the prompt and the text
+  std::vector<ContinuationToken> new_tokens{};  // the same as ids, with GenerationOptions::best_tokens
 };
 
 // Conditions that end a text: one of the tokens, or a new text that contains one of the strings.
@@ -69,7 +69,8 @@ struct ContinuationForm {
   text::SkipSpecials specials = text::SkipSpecials::kYes;  // of texts
 };
 
-// The text of one sequence, while it is generated.
+// The texts of return_sequences sequences for a prompt, while they are generated. next(), step(), part_after() and
+// result() are for one.
 class ContinuationStream {
  public:
   // The next part of the text, in whole characters; nullopt at its end. The parts together equal the text of the
@@ -82,10 +83,18 @@ class ContinuationStream {
   bool is_done() const;
   engine::Generator& generator();
   std::optional<std::string> part_after(bool goes_on);
+  // The same for each sequence; a text that is known is not given again, nor is a token.
+  struct Part {
+    std::string text{};
+    std::vector<ContinuationToken> tokens{};  // with GenerationOptions::best_tokens
+  };
+  std::vector<Part> parts_after(bool goes_on);
   int64_t prompt_tokens() const;
-  int64_t new_tokens() const;          // so far
-  int64_t kept_tokens() const;         // of the prompt, whose keys and values an earlier call left (engine::Generator)
-  const Continuation& result() const;  // after the end
+  int64_t new_tokens() const;   // so far
+  int64_t kept_tokens() const;  // of the prompt, whose keys and values an earlier call left (engine::Generator)
+  // After the end.
+  const Continuation& result() const { return results()[0]; }
+  const std::vector<Continuation>& results() const;
 
  private:
   friend class Continuer;
@@ -133,9 +142,9 @@ class Continuer {
 
   // The prompt of a conversation, by the model's chat template (rf/text/chat_template.h): messages of role and content,
   // and the beginning of the answer. A content that is a list of parts with texts is these texts, and arguments of
-  // calls of tools that are JSON text are their object. variables: others that the template reads, such as tools,
-  // but not those that the conversation and the tokenizer give.
-  // Throws ArgumentError for other messages and for a model without a template, and the errors of ChatTemplate.
+  // calls of tools that are JSON text are their object. What is null is absent. variables: others
+  // that the template reads, such as tools, but not those that the conversation and the tokenizer give. Throws
+  // ArgumentError for other messages and for a model without a template, and the errors of ChatTemplate.
   std::string chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables) const;
   // How the answer to a prompt of chat() is written.
   AnswerFormat answer_format(const std::string& prompt, bool has_tools) const;
@@ -152,7 +161,7 @@ class Continuer {
   // Must not outlive the Continuer.
   ContinuationRun begin(std::span<const std::string> prompts, const engine::GenerationOptions& options,
                         const Stops& stops, const ContinuationForm& form = {}) const;
-  // One sequence for a prompt, without beam search. The stream must not outlive the Continuer.
+  // Without beam search. The stream must not outlive the Continuer.
   ContinuationStream stream(const std::string& prompt, const engine::GenerationOptions& options, const Stops& stops,
                             const ContinuationForm& form = {}) const;
 
