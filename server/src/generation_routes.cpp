@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -11,6 +12,8 @@
 #include "json_text.h"
 #include "rf/engine/generator.h"
 #include "rf/io/json_field.h"
+#include "rf/io/printable.h"
+#include "rf/io/utf8.h"
 #include "rf/tasks/json_schema.h"
 
 namespace rf::server {
@@ -42,13 +45,36 @@ struct Generation {
   bool states_usage = false;  // in a last event
   std::shared_ptr<const tasks::JsonSchema> schema{};
   tasks::AnswerFormat answer{};  // of a chat
+  std::string begun{};           // the part of an answer that the prompt has
+  size_t choices = 1;            // for each prompt
 
+  // Equal choices are computed once.
+  size_t sequences() const { return static_cast<size_t>(options.return_sequences); }
+  bool has_log_probabilities() const { return options.best_tokens >= 0; }
   tasks::ContinuationForm continuation() const {
     return {.prompt = form, .schema = schema, .specials = answer.specials()};
   }
 };
 
 [[noreturn]] void refuse_generation(const std::string& message) { throw HttpError(http::status::bad_request, message); }
+
+constexpr int64_t kMostChoices = 16, kMostBestTokens = 20;
+
+std::vector<std::pair<int32_t, double>> logit_bias_of(const Fields& fields) {
+  std::vector<std::pair<int32_t, double>> biases;
+  const nlohmann::json* const given = fields.find("logit_bias");
+  if (given == nullptr) return biases;
+  if (!given->is_object()) refuse_generation("logit_bias must be an object, got another value");
+  for (const auto& [text, value] : given->items()) {
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+    if (error != std::errc() || end != text.data() + text.size() || !value.is_number())
+      refuse_generation(fmt::format("logit_bias must have ids of tokens with numbers, got {}: {}", io::printable(text),
+                                    io::shown(value)));
+    biases.emplace_back(id, value.get<double>());
+  }
+  return biases;
+}
 
 // What both routes have.
 Generation generation_of(const Fields& fields, const tasks::Continuer& continuer, PromptForm form) {
@@ -60,9 +86,13 @@ Generation generation_of(const Fields& fields, const tasks::Continuer& continuer
   options.top_p = fields.number("top_p", 1, 1e-6, 1);
   options.top_k = fields.integer("top_k", 0, INT32_MAX).value_or(0);
   options.seed = static_cast<uint64_t>(fields.integer("seed", INT64_MIN, INT64_MAX).value_or(0));
-  for (const char* name : {"presence_penalty", "frequency_penalty"}) fields.only(name, 0);
-  fields.only("logit_bias", nlohmann::json::object());
-  fields.only("n", 1);
+  options.repetition_penalty = fields.number("repetition_penalty", 1, 0.01, 100);
+  options.presence_penalty = fields.number("presence_penalty", 0, -2, 2);
+  options.frequency_penalty = fields.number("frequency_penalty", 0, -2, 2);
+  options.logit_bias = logit_bias_of(fields);
+  const int64_t choices = fields.integer("n", 1, kMostChoices).value_or(1);
+  generation.choices = static_cast<size_t>(choices);
+  options.return_sequences = options.search == engine::Search::kGreedy ? 1 : choices;
   if (const nlohmann::json* const stop = fields.find("stop"); stop != nullptr && !stop->empty()) {
     const tasks::Stops given = continuer.stops_of(fields.texts("stop"), "stop");
     generation.stops.ids.insert(generation.stops.ids.end(), given.ids.begin(), given.ids.end());
@@ -83,7 +113,7 @@ Generation completion_of(const Fields& fields, const tasks::Continuer& continuer
   fields.only("best_of", 1);
   fields.only("echo", false);
   fields.only("suffix", "");
-  fields.only("logprobs", 0);
+  generation.options.best_tokens = fields.integer("logprobs", 0, kMostBestTokens).value_or(-1);
   return generation;
 }
 
@@ -102,25 +132,48 @@ std::shared_ptr<const tasks::JsonSchema> schema_of(const Fields& fields, const O
   return std::make_shared<const tasks::JsonSchema>(of_schema["schema"]);
 }
 
+// Of a tool_choice; nullopt: it names none.
+std::optional<std::string> tool_name_of(const nlohmann::json& choice) {
+  if (!choice.is_object()) return std::nullopt;
+  const nlohmann::json& function = Fields(choice).required("function");
+  if (!function.is_object()) refuse_generation("function must be an object, got another value");
+  return Fields(function).text("name");
+}
+
 Generation chat_of(const Fields& fields, const std::string& body, const tasks::Continuer& continuer) {
   Generation generation = generation_of(fields, continuer, PromptForm::kChat);
-  fields.only("logprobs", false);
+  const auto best_tokens = fields.integer("top_logprobs", 0, kMostBestTokens);
+  if (fields.flag("logprobs", false)) {
+    generation.options.best_tokens = best_tokens.value_or(0);
+  } else if (best_tokens) {
+    refuse_generation("top_logprobs must be with logprobs, got it alone");
+  }
   const OrderedJson given = OrderedJson::parse(body);  // in the order that templates write
   generation.schema = schema_of(fields, given);
   OrderedJson variables = given.value("chat_template_kwargs", OrderedJson::object());
   if (!variables.is_object()) refuse_generation("chat_template_kwargs must be an object, got another value");
   if (variables.contains("tools"))
     refuse_generation("chat_template_kwargs must be without tools, which are a field of the request, got tools");
-  const std::string tool_choice = fields.one_of("tool_choice", {"auto", "none"});
-  if (const nlohmann::json* const tools = fields.find("tools")) {
+  const nlohmann::json* const tools = fields.find("tools");
+  const nlohmann::json* const choice = fields.find("tool_choice");
+  const bool names_tool = choice != nullptr && choice->is_object();
+  const std::string tool_choice = names_tool ? "named" : fields.one_of("tool_choice", {"auto", "none", "required"});
+  if (tools != nullptr) {
     const auto is_object = [](const nlohmann::json& tool) { return tool.is_object(); };
     if (!tools->is_array() || !std::ranges::all_of(*tools, is_object))
       refuse_generation("tools must be a list of objects, got another value");
-    if (tool_choice == "auto") variables["tools"] = given["tools"];
+    if (tool_choice != "none") variables["tools"] = given["tools"];
   }
   static_cast<void>(fields.required("messages"));
   generation.prompts = {continuer.chat(given["messages"], variables)};
   generation.answer = continuer.answer_format(generation.prompts[0], variables.contains("tools"));
+  if (names_tool || tool_choice == "required") {
+    if (tools == nullptr) refuse_generation("tool_choice must be with tools, got none");
+    const auto call = tasks::forced_call(generation.answer, given["tools"], tool_name_of(*choice));
+    generation.begun = call.begin;
+    generation.prompts[0] += call.begin;
+    generation.schema = call.schema;
+  }
   const int64_t rest = continuer.room_after(generation.prompts[0]);
   if (rest < 1) {
     throw HttpError(http::status::payload_too_large,
@@ -149,9 +202,49 @@ std::string head(PromptForm form, bool is_part, const std::string& id, const std
 }
 
 // content: the field or fields that have the text.
-std::string choice(size_t index, const std::string& content, const char* reason) {
+std::string choice(size_t index, const std::string& content, const std::string& logprobs, const char* reason) {
   const std::string quoted = reason == nullptr ? "null" : fmt::format("\"{}\"", reason);
-  return fmt::format(R"({{{},"index":{},"logprobs":null,"finish_reason":{}}})", content, index, quoted);
+  return fmt::format(R"({{{},"index":{},"logprobs":{},"finish_reason":{}}})", content, index, logprobs, quoted);
+}
+
+// Bytes that are no UTF-8 are written as OpenAI does. Ids beyond the vocabulary have no text.
+OrderedJson token_json(const text::Tokenizer& tokenizer, const engine::TokenLogProbability& token) {
+  std::string bytes;
+  if (token.id < tokenizer.vocabulary().size())
+    bytes = tokenizer.bytes_of(token.id).value_or(tokenizer.vocabulary().token(token.id));
+  std::string text = is_utf8(bytes) ? bytes : "bytes:";
+  OrderedJson numbers = OrderedJson::array();
+  for (const char each : bytes) numbers.push_back(static_cast<uint8_t>(each));
+  if (!is_utf8(bytes)) {
+    for (const int number : numbers) text += fmt::format("\\x{:02x}", number);
+  }
+  return {{"token", text}, {"logprob", token.log_probability}, {"bytes", numbers}};
+}
+
+// The field logprobs of a choice.
+std::string logprobs_of(const Generation& generation, const text::Tokenizer& tokenizer,
+                        std::span<const tasks::ContinuationToken> tokens) {
+  if (!generation.has_log_probabilities()) return "null";
+  const bool is_chat = generation.form == PromptForm::kChat;
+  OrderedJson all = is_chat ? OrderedJson{{"content", OrderedJson::array()}, {"refusal", nullptr}} : OrderedJson();
+  for (const auto& [token, offset] : tokens) {
+    OrderedJson own = token_json(tokenizer, token), best = OrderedJson::array(), by_text = OrderedJson::object();
+    for (const engine::TokenLogProbability& each : token.best) {
+      best.push_back(token_json(tokenizer, each));
+      by_text.emplace(best.back()["token"].get<std::string>(), each.log_probability);
+    }
+    if (is_chat) {
+      own["top_logprobs"] = best;
+      all["content"].push_back(own);
+      continue;
+    }
+    by_text.emplace(own["token"].get<std::string>(), token.log_probability);
+    all["tokens"].push_back(own["token"]);
+    all["token_logprobs"].push_back(own["logprob"]);
+    all["top_logprobs"].push_back(by_text);
+    all["text_offset"].push_back(offset);
+  }
+  return all.dump();
 }
 
 // The fields of a part of an answer. first_call: the number of calls before.
@@ -207,99 +300,115 @@ class TextBeforeStop {
   bool is_stopped_ = false;
 };
 
-// A text on its way to a client.
+// The choices of a prompt on their way to a client.
 struct TextStream {
+  struct Choice {
+    TextBeforeStop before_stop;
+    tasks::AnswerReader answer;
+    bool is_first = true;
+    size_t calls = 0;
+    std::vector<tasks::ContinuationToken> tokens{};  // that no event has
+  };
+
   std::shared_ptr<const Models> models;  // the stream reads one of them
   const tasks::Continuer& continuer;
-  std::string id, name;
-  PromptForm form;
-  bool states_usage;
+  std::string name;
+  Generation generation;
   tasks::ContinuationStream parts;
-  int64_t read;  // tokens of the prompt
-  TextBeforeStop before_stop;
-  tasks::AnswerReader answer;
+  std::vector<Choice> choices{};
   Work::Part place = Work::Part::kFirst;
-  bool is_first = true, is_done = false;
-  size_t calls = 0;
 
-  // The fields of an event with a part of the text, or with what remains at its end; empty: nothing yet.
-  std::string fields_of(const std::optional<std::string>& text) {
-    const std::string shown = text ? before_stop.add(*text) : before_stop.finish();
-    if (form == PromptForm::kText) return text && shown.empty() ? "" : R"("text":)" + io::quoted_json(shown);
-    tasks::AnswerReader::Part part = answer.add(shown);
-    if (!text) part.append(answer.finish());
-    if (part.is_empty() && text) return "";
-    std::string fields = answer_fields(part, calls);
-    calls += part.calls.size();
-    if (std::exchange(is_first, false)) fields = R"("role":"assistant")" + (fields.empty() ? "" : "," + fields);
-    return R"("delta":{)" + fields + "}";
+  std::string event(const std::string& rest) const {
+    return "data: " + head(generation.form, true, generation.id, name) + rest + "}\n\n";
   }
-  std::string event(const std::string& fields, const char* reason) const {
-    return "data: " + head(form, true, id, name) + choice(0, fields, reason) + "]}\n\n";
-  }
-  std::string last_events(const std::string& fields) {
-    const tasks::Continuation& result = parts.result();
-    std::string last = event(fields, reason_of(result, calls > 0));
-    if (states_usage) {
-      last += "data: " + head(form, true, id, name) + "]," +
-              usage_of(read, parts.kept_tokens(), std::ssize(result.ids)) + "}\n\n";
+  // The event of what a step has added to a choice; empty: nothing yet.
+  std::string event_of(size_t index, const tasks::ContinuationStream::Part& added) {
+    Choice& of = choices[index];
+    of.tokens.insert(of.tokens.end(), added.tokens.begin(), added.tokens.end());
+    const bool is_last = parts.is_done();
+    std::string text = of.before_stop.add(added.text), fields;
+    if (is_last) text += of.before_stop.finish();
+    if (generation.form == PromptForm::kText) {
+      if (text.empty() && !is_last) return "";
+      fields = R"("text":)" + io::quoted_json(text);
+    } else {
+      tasks::AnswerReader::Part part = of.answer.add(text);
+      if (is_last) part.append(of.answer.finish());
+      if (part.is_empty() && !is_last) return "";
+      fields = answer_fields(part, of.calls);
+      of.calls += part.calls.size();
+      if (std::exchange(of.is_first, false)) fields = R"("role":"assistant")" + (fields.empty() ? "" : "," + fields);
+      fields = R"("delta":{)" + fields + "}";
     }
-    return last + "data: [DONE]\n\n";
+    const char* const reason = is_last ? reason_of(parts.results()[sequence_of(index)], of.calls > 0) : nullptr;
+    const std::string logprobs = logprobs_of(generation, continuer.tokenizer(), std::exchange(of.tokens, {}));
+    return event(choice(index, fields, logprobs, reason) + "]");
+  }
+  size_t sequence_of(size_t index) const { return index * generation.sequences() / choices.size(); }
+
+  std::string events(bool goes_on) {
+    const auto added = parts.parts_after(goes_on);
+    std::string all;
+    for (size_t i = 0; i < choices.size(); ++i) all += event_of(i, added[sequence_of(i)]);
+    if (!parts.is_done()) return all;
+    if (generation.states_usage) {
+      int64_t tokens = 0;
+      for (size_t i = 0; i < choices.size(); ++i) tokens += std::ssize(parts.results()[sequence_of(i)].ids);
+      all += event("]," + usage_of(parts.prompt_tokens(), parts.kept_tokens(), tokens));
+    }
+    return all + "data: [DONE]\n\n";
   }
 };
 
-// One event for each part of the text; the generation goes on only while its client reads.
+tasks::AnswerReader reader_of(const Generation& generation) {
+  tasks::AnswerReader reader(generation.answer);
+  static_cast<void>(reader.add(generation.begun));
+  return reader;
+}
+
+// Events for the parts of the texts; the generation goes on only while its client reads.
 Reply stream(Service& service, const Call& call, const ServedModel& model, const Generation& generation) {
   const tasks::Continuer& continuer = model.continuer();
-  const std::string& prompt = generation.prompts.front();
   tasks::ContinuationStream parts =
-      continuer.stream(prompt, generation.options, generation.stops, generation.continuation());
-  const int64_t read = parts.prompt_tokens();
+      continuer.stream(generation.prompts.front(), generation.options, generation.stops, generation.continuation());
   const auto state = std::make_shared<TextStream>(TextStream{.models = call.models,
                                                              .continuer = continuer,
-                                                             .id = generation.id,
                                                              .name = model.name(),
-                                                             .form = generation.form,
-                                                             .states_usage = generation.states_usage,
-                                                             .parts = std::move(parts),
-                                                             .read = read,
-                                                             .before_stop = TextBeforeStop(generation.stops.texts),
-                                                             .answer = tasks::AnswerReader(generation.answer)});
+                                                             .generation = generation,
+                                                             .parts = std::move(parts)});
+  state->choices.assign(generation.choices, {TextBeforeStop(generation.stops.texts), reader_of(generation)});
   Reply reply{.type = "text/event-stream"};
   reply.next = [&service, state]() -> asio::awaitable<std::optional<std::string>> {
-    if (state->is_done) co_return std::nullopt;
-    std::optional<std::string> part;
-    std::string fields;
-    do {
-      part.reset();
-      if (!state->parts.is_done()) {
-        const auto place = std::exchange(state->place, Work::Part::kNext);
-        const int64_t tokens = place == Work::Part::kFirst ? state->read : 1;
-        const bool goes_on = co_await service.work.step(&state->continuer, tokens, place, state->parts.generator());
-        part = state->parts.part_after(goes_on);
-      }
-      fields = state->fields_of(part);
-    } while (fields.empty());
-    if (part) co_return state->event(fields, nullptr);
-    state->is_done = true;
-    co_return state->last_events(fields);
+    std::string events;
+    while (events.empty()) {
+      if (state->parts.is_done()) co_return std::nullopt;
+      const auto place = std::exchange(state->place, Work::Part::kNext);
+      const int64_t tokens =
+          place == Work::Part::kFirst ? state->parts.prompt_tokens() : state->generation.options.return_sequences;
+      const bool goes_on = co_await service.work.step(&state->continuer, tokens, place, state->parts.generator());
+      events = state->events(goes_on);
+    }
+    co_return events;
   };
   return reply;
 }
 
 // The fields of a whole text, and why it ended.
-std::string whole_choice(const Generation& generation, size_t index, const tasks::Continuation& continuation) {
+std::string whole_choice(const Generation& generation, const text::Tokenizer& tokenizer, size_t index,
+                         const tasks::Continuation& continuation) {
   TextBeforeStop before_stop(generation.stops.texts);
   const std::string text = before_stop.add(continuation.text) + before_stop.finish();
+  const std::string logprobs = logprobs_of(generation, tokenizer, continuation.new_tokens);
   if (generation.form == PromptForm::kText)
-    return choice(index, R"("text":)" + io::quoted_json(text), reason_of(continuation, false));
-  tasks::AnswerReader reader(generation.answer);
+    return choice(index, R"("text":)" + io::quoted_json(text), logprobs, reason_of(continuation, false));
+  tasks::AnswerReader reader = reader_of(generation);
   tasks::AnswerReader::Part part = reader.add(text);
   part.append(reader.finish());
   std::string fields = answer_fields(part, 0);
   if (part.content.empty())
     fields += std::string(fields.empty() ? "" : ",") + R"("content":)" + (part.calls.empty() ? R"("")" : "null");
-  return choice(index, R"("message":{"role":"assistant",)" + fields + "}", reason_of(continuation, reader.has_calls()));
+  return choice(index, R"("message":{"role":"assistant",)" + fields + "}", logprobs,
+                reason_of(continuation, reader.has_calls()));
 }
 
 Answer generate(Service& service, const Call& call, const ServedModel& model, const Generation& generation,
@@ -317,14 +426,16 @@ Answer generate(Service& service, const Call& call, const ServedModel& model, co
     return service.work.step(&model.continuer(), tokens, part, run.generator());
   };
   bool goes_on = co_await step(read, Work::Part::kFirst);
-  while (goes_on) goes_on = co_await step(std::ssize(generation.prompts), Work::Part::kNext);
+  const int64_t growing = std::ssize(generation.prompts) * generation.options.return_sequences;
+  while (goes_on) goes_on = co_await step(growing, Work::Part::kNext);
   const auto results = run.take();
   std::string body = head(form, false, generation.id, model.name());
   int64_t added = 0;
-  for (size_t i = 0; i < results.size(); ++i) {
+  for (size_t i = 0; i < results.size() * generation.choices; ++i) {
     if (i > 0) body += ',';
-    const tasks::Continuation& continuation = results[i].front();
-    body += whole_choice(generation, i, continuation);
+    const size_t sequence = i % generation.choices * generation.sequences() / generation.choices;
+    const tasks::Continuation& continuation = results[i / generation.choices][sequence];
+    body += whole_choice(generation, model.continuer().tokenizer(), i, continuation);
     added += std::ssize(continuation.ids);
   }
   body += "]," + usage_of(read, run.kept_tokens(), added) + "}";

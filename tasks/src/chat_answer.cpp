@@ -7,6 +7,11 @@
 #include <optional>
 #include <utility>
 
+#include "chat_messages.h"
+#include "rf/io/error.h"
+#include "rf/io/printable.h"
+#include "rf/tasks/json_schema.h"
+
 namespace rf::tasks {
 
 namespace {
@@ -57,6 +62,20 @@ std::vector<AnswerReader::Call> calls_of(std::string_view text) {
   return calls;
 }
 
+// A schema whose references are to places below `root`.
+CallJson placed_below(const std::string& root, CallJson schema) {
+  if (!schema.is_structured()) return schema;
+  for (auto item : schema.items()) {
+    CallJson& each = item.value();
+    if (item.key() == "$ref" && each.is_string() && each.get<std::string>().starts_with('#')) {
+      each = root + each.get<std::string>().substr(1);
+    } else if (item.key() != "const" && item.key() != "enum") {
+      each = placed_below(root, std::move(each));
+    }
+  }
+  return schema;
+}
+
 }  // namespace
 
 AnswerFormat answer_format(std::string_view chat_template, std::string_view prompt, bool has_tools) {
@@ -81,6 +100,44 @@ AnswerFormat answer_format(std::string_view chat_template, std::string_view prom
     format.reasoning = Reasoning::kMarked;
   }
   return format;
+}
+
+ForcedCall forced_call(const AnswerFormat& format, const nlohmann::ordered_json& tools,
+                       const std::optional<std::string>& name) {
+  const auto refuse = [](const std::string& rule) { fail<ArgumentError>(kContinuationWhere, "{}", rule); };
+  if (format.tools == ToolFormat::kNone && !format.has_channels())
+    refuse("a call must be forced with a chat template whose form of calls is known, got another template");
+  const char* const arguments = format.tools == ToolFormat::kLlama ? "parameters" : "arguments";
+  CallJson schemas = CallJson::object(), calls = CallJson::array();
+  std::string callee;
+  for (const CallJson& tool : tools) {
+    const CallJson function = tool.contains("function") ? tool["function"] : CallJson();
+    if (!function.is_object() || !function.contains("name") || !function["name"].is_string())
+      refuse("a tool must have a function with a name, got " + io::shown(tool));
+    if (name && function["name"] != *name) continue;
+    callee = function["name"].get<std::string>();
+    const std::string id = std::to_string(calls.size()), place = "#/$defs/" + id;
+    const CallJson parameters = function.value("parameters", CallJson());
+    schemas[id] = parameters.empty() ? CallJson{{"type", "object"}} : placed_below(place, parameters);
+    const CallJson properties = {{"name", {{"const", callee}}}, {arguments, {{"$ref", place}}}};
+    calls.push_back({{"type", "object"}, {"properties", properties}, {"required", {"name", arguments}}});
+  }
+  if (calls.empty()) refuse("a call must be of a tool that is given, got " + (name ? io::printable(*name) : "no tool"));
+  if (format.has_channels() && calls.size() > 1)
+    refuse("a call in a channel must be forced by the name of its tool, got several tools without a name");
+  CallJson schema = {{"anyOf", calls}};
+  std::string begin = format.reasoning == AnswerFormat::Reasoning::kOpen ? fmt::format("\n{}\n\n", kThinkEnd) : "";
+  if (format.has_channels()) {
+    begin = fmt::format("{}commentary {}{} <|constrain|>json{}", kChannel, kTo, callee, kMessage);
+    schema = {{"$ref", "#/$defs/0"}};
+  } else if (format.tools == ToolFormat::kHermes) {
+    begin += fmt::format("{}\n", kCall);
+  } else if (format.tools == ToolFormat::kMistral) {
+    begin += kCalls;
+    schema = {{"type", "array"}, {"prefixItems", CallJson::array({schema})}, {"minItems", 1}, {"maxItems", 1}};
+  }
+  schema["$defs"] = schemas;
+  return {begin, std::make_shared<const JsonSchema>(schema)};
 }
 
 void AnswerReader::Part::append(Part more) {

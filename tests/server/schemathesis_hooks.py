@@ -41,7 +41,12 @@ def map_case(context, case):
         body["inputs"] = texts + " [MASK]" if isinstance(texts, str) else [text + " [MASK]" for text in texts]
     if body.get("stream") and "prompt" in body:
         body["prompt"] = "a"
-    body.pop("response_format", None)  # word pieces follow no schema
+    for name in ("response_format", "tool_choice"):
+        body.pop(name, None)  # word pieces follow no schema
+    if not body.get("logprobs"):
+        body.pop("top_logprobs", None)
+    if body.get("logit_bias"):
+        body["logit_bias"] = {str(int(token) % 61): number for token, number in body["logit_bias"].items()}
     if "messages" in body:
         body["messages"] = [{"role": "user", "content": "a"}]
         body.pop("chat_template_kwargs", None)  # may replace the messages

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "rf/io/error.h"
+#include "rf/tasks/json_schema.h"
+
 namespace rf::tasks {
 namespace {
 
@@ -102,6 +107,46 @@ TEST(ChatAnswer, Formats) {
   EXPECT_EQ(format_of("{\"name\": f, \"parameters\": Environment: ipython", "", true).first, ToolFormat::kLlama);
   EXPECT_EQ(format_of("\"parameters\"", "", true).first, ToolFormat::kNone);
   EXPECT_EQ(format_of("<|channel|> <tool_call>", "", true), std::pair(ToolFormat::kNone, Reasoning::kChannels));
+}
+
+// The schema allows the text, and behind the beginning it is the call.
+TEST(ChatAnswer, ForcedCalls) {
+  const auto tools = nlohmann::ordered_json::parse(R"([
+    {"function": {"name": "f", "parameters": {"$defs": {"x": {"const": 7}}, "properties": {"a": {"$ref": "#/$defs/x"}}}}},
+    {"function": {"name": "g"}}])");
+  const std::string plain = R"({"name": "f", "arguments": {"a": 7}})";
+  struct Case {
+    AnswerFormat format;
+    std::string begin, text;
+  };
+  const Case cases[] = {
+      {kHermes, "<tool_call>\n", plain},
+      {kMarked, "<tool_call>\n", plain},
+      {{ToolFormat::kHermes, Reasoning::kOpen}, "\n</think>\n\n<tool_call>\n", plain},
+      {kLlama, "", R"({"name": "f", "parameters": {"a": 7}})"},
+      {kMistral, "[TOOL_CALLS]", "[" + plain + "]"},
+      {kChannels, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>", R"({"a": 7})"},
+  };
+  for (const Case& each : cases) {
+    const ForcedCall call = forced_call(each.format, tools, "f");
+    EXPECT_EQ(call.begin, each.begin);
+    EXPECT_TRUE(call.schema->accepts(each.text)) << each.text;
+    EXPECT_EQ(parts_of(each.format, call.begin + each.text, 1), "||f{\"a\":7}");
+    for (const auto& [from, to] : {std::pair("7", "8"), {"\"f\"", "\"g\""}}) {
+      std::string other = each.text;
+      const size_t at = other.find(from);
+      if (at == std::string::npos) continue;
+      EXPECT_FALSE(call.schema->accepts(other.replace(at, std::string_view(from).size(), to))) << other;
+    }
+  }
+  const auto any = forced_call(kHermes, tools, std::nullopt).schema;
+  EXPECT_TRUE(any->accepts(plain));
+  EXPECT_TRUE(any->accepts(R"({"name": "g", "arguments": {"b": [1]}})"));
+  EXPECT_FALSE(any->accepts(R"({"name": "g", "arguments": 1})"));
+  for (const auto& [format, name] : {std::pair(kPlain, "f"), {kHermes, "h"}})
+    EXPECT_THROW(forced_call(format, tools, name), ArgumentError);
+  EXPECT_THROW(forced_call(kChannels, tools, std::nullopt), ArgumentError);
+  EXPECT_THROW(forced_call(kHermes, {{{"name", "f"}}}, std::nullopt), ArgumentError);
 }
 
 }  // namespace

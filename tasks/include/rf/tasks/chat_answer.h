@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +12,8 @@
 #include "rf/text/tokenizer.h"
 
 namespace rf::tasks {
+
+class JsonSchema;  // rf/tasks/json_schema.h
 
 // How a model writes calls of tools.
 enum class ToolFormat {
@@ -30,6 +35,16 @@ struct AnswerFormat {
 
 // By the text of a template and of a prompt that it wrote.
 AnswerFormat answer_format(std::string_view chat_template, std::string_view prompt, bool has_tools);
+
+// What forces an answer to be a call of a tool: a text at the end of the prompt, and the schema of what follows.
+struct ForcedCall {
+  std::string begin;
+  std::shared_ptr<const JsonSchema> schema;
+};
+// tools: as in OpenAI's API; name: of the one that is called; nullopt: any of them. Throws ArgumentError for other
+// tools, and where the format does not allow it.
+ForcedCall forced_call(const AnswerFormat& format, const nlohmann::ordered_json& tools,
+                       const std::optional<std::string>& name);
 
 // Takes the text of an answer as it comes. What is no call of the format is content.
 class AnswerReader {
