@@ -73,7 +73,7 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
     const LayerInputs& largest = inputs[static_cast<size_t>(i)];
     blocks_.push_back(read_block(weights, prefix, config, i, precision, largest));
     const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, i);
-    const bool has_experts = config.block.has_experts(i);
+    const bool has_experts = config.has_experts(i);
     experts_.push_back(has_experts ? Experts(weights, layer, config, precision, largest.feed_forward) : Experts());
   }
   if (config.final_norm) final_norm_ = read_norm(weights, prefix + "encoder.final_norm", config, config.hidden_size);

@@ -27,6 +27,7 @@ std::optional<rf_gelu_form> form_of(Activation activation) {
     case Activation::kGeluTanh: return RF_GELU_TANH;
     case Activation::kSilu: return RF_GELU_SILU;
     case Activation::kRelu:
+    case Activation::kSquaredRelu:
     case Activation::kTanh: break;
   }
   return std::nullopt;
@@ -114,6 +115,7 @@ void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y,
 }
 
 void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y, void* sum) const {
+  const int64_t rows_of_gain = gain.empty() ? 1 : std::ssize(gain) / columns;
   rf_norm_args args = {};
   args.struct_size = sizeof args;
   args.dtype = dtype;
@@ -128,7 +130,15 @@ void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* r
   args.gamma = gain.empty() ? nullptr : gain.data();
   args.beta = bias.empty() ? nullptr : bias.data();
   args.eps = eps;
-  check_status(rf_norm_forward(&args));
+  if (rows_of_gain == 1) return check_status(rf_norm_forward(&args));
+  args.rows = 1;
+  const int64_t row_bytes = columns * bytes_of(dtype);
+  for (int64_t r = 0; r < rows; ++r) {
+    args.gamma = gain.data() + r % rows_of_gain * columns;
+    args.x = static_cast<const char*>(x) + r * row_bytes;
+    args.y = static_cast<char*>(y) + r * row_bytes;
+    check_status(rf_norm_forward(&args));
+  }
 }
 
 // Without branches, for vectors: 0 for values up to 0; NaN stays NaN.
@@ -171,13 +181,29 @@ void update(rf_dtype dtype, int64_t count, const void* x, void* y, const Compute
   });
 }
 
+// x = compute(x) * factor in rows `stride` apart. factor: nullptr for 1; x is then contiguous.
+template <class Compute>
+void update_rows(rf_dtype dtype, int64_t rows, int64_t columns, int64_t stride, const void* factor, void* x,
+                 const Compute& compute) {
+  if (factor == nullptr) return update(dtype, rows * columns, x, x, [=](float value, float) { return compute(value); });
+  const int64_t row_bytes = stride * bytes_of(dtype);
+  parallel_for(rows, rows * columns > kParallelElements, [=](int64_t r) {
+    update(dtype, columns, static_cast<const char*>(factor) + r * row_bytes, static_cast<char*>(x) + r * row_bytes,
+           [=](float value, float times) { return compute(value) * times; });
+  });
+}
+
 void activate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x, int64_t stride,
               const void* factor) {
   const std::optional<rf_gelu_form> form = form_of(activation);
-  if (!form && factor != nullptr) fail("model", "gates must be of gelu, gelu_new or silu, got another activation");
   if (!form) {
-    if (activation == Activation::kRelu) return relu(dtype, rows * columns, x);
-    return update(dtype, rows * columns, x, x, [](float value, float) { return std::tanh(value); });
+    if (factor == nullptr && activation == Activation::kRelu) return relu(dtype, rows * columns, x);
+    const auto rows_of = [=](const auto& compute) { update_rows(dtype, rows, columns, stride, factor, x, compute); };
+    switch (activation) {
+      case Activation::kRelu: return rows_of([](float value) { return value <= 0 ? 0.0F : value; });
+      case Activation::kSquaredRelu: return rows_of([](float value) { return value <= 0 ? 0.0F : value * value; });
+      default: return rows_of([](float value) { return std::tanh(value); });
+    }
   }
   rf_gelu_args args = {};
   args.struct_size = sizeof args;

@@ -73,7 +73,7 @@ class Linear {
 struct Norm {
   NormKind kind = NormKind::kLayer;
   int64_t columns = 0;            // 0: no norm
-  std::vector<float> gain, bias;  // each empty: none
+  std::vector<float> gain, bias;  // each empty: none. gain may be [n, columns], of n rows in turn without residual, sum
   double eps = 0;
   void operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y,
                   void* sum = nullptr) const;
@@ -102,8 +102,8 @@ struct LayerInputs {
   std::vector<float> attention, cross, feed_forward;
 };
 
-// x = activation(x) * factor in place, in rows of `columns` elements `stride` apart, as those of factor; factor:
-// nullptr for 1, else for forms of GELU and SiLU. Without a form, stride must be columns.
+// x = activation(x) * factor in place, in rows of `columns` elements `stride` apart, as those of factor. factor:
+// nullptr for 1; relu, its square and tanh then need a stride of `columns`.
 void activate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x, int64_t stride,
               const void* factor = nullptr);
 

@@ -31,6 +31,7 @@ struct PositionRows {
   std::vector<float> query_cos, query_sin, key_cos, key_sin;  // the key's are empty if they equal the query's
   std::vector<int64_t> first, end;  // lowest position of each token's sequence, and one past its highest; where needed
   std::vector<PositionRows> rotations;  // of each rotation, in models whose layers differ
+  std::vector<float> key_scores;        // of ALiBi, [heads, tokens]
 };
 
 // The rows of a rotation from a token on.

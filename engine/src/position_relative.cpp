@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "position.h"
+#include "rf/io/half.h"
 
 namespace rf::engine {
 
@@ -71,8 +72,20 @@ std::shared_ptr<RelativeTerms> bucket_bias(const ModelConfig& config, const Weig
   return made;
 }
 
-// -slope |distance|, with slopes 2^(-8/n), 2^(-16/n), .. for n heads, a power of two; other numbers of heads have those
-// of the next lower power, and then every second one of the next higher power.
+// Slopes 2^(-8/n), 2^(-16/n), .. for n heads, a power of two; other numbers of heads have those of the next lower
+// power, and then every second one of the next higher power.
+std::vector<double> linear_slopes(const ModelConfig& config) {
+  const int64_t heads = config.num_attention_heads;
+  const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  std::vector<double> slopes;
+  for (int64_t h = 0; h < heads; ++h) {
+    const auto step = static_cast<double>(h < below ? 2 * (h + 1) : 2 * (h - below) + 1);
+    slopes.push_back(std::exp2(-4 * step / static_cast<double>(below)));
+  }
+  return slopes;
+}
+
+// -slope |distance|
 std::shared_ptr<RelativeTerms> linear_bias(const ModelConfig& config) {
   const auto made = std::make_shared<RelativeTerms>();
   made->terms.layers.resize(static_cast<size_t>(config.num_hidden_layers));
@@ -80,12 +93,11 @@ std::shared_ptr<RelativeTerms> linear_bias(const ModelConfig& config) {
   made->hi = config.max_position_embeddings - 1;
   made->lo = -made->hi;
   const int64_t heads = config.num_attention_heads;
-  const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  const std::vector<double> slopes = linear_slopes(config);
   std::vector<float> far(static_cast<size_t>((made->hi + 1) * heads));  // [distance, head]
   for (int64_t h = 0; h < heads; ++h) {
-    const auto step = static_cast<double>(h < below ? 2 * (h + 1) : 2 * (h - below) + 1);
-    const double slope = std::exp2(-4.0 * step / static_cast<double>(below));
-    for (int64_t d = 0; d <= made->hi; ++d) far[d * heads + h] = static_cast<float>(-slope * static_cast<double>(d));
+    for (int64_t d = 0; d <= made->hi; ++d)
+      far[d * heads + h] = static_cast<float>(-slopes[static_cast<size_t>(h)] * static_cast<double>(d));
   }
   PositionTerms::Term bias = made->table(far, heads, 1, [](int64_t distance) { return std::abs(distance); });
   bias.shape.pop_back();
@@ -124,12 +136,46 @@ std::shared_ptr<RelativeTerms> disentangled(const ModelConfig& config, const Wei
   return made;
 }
 
+// ALiBi of causal models: slope times position of each key, in bfloat16 as Falcon has it, or exact.
+class LinearKeyScores : public Position {
+ public:
+  explicit LinearKeyScores(const ModelConfig& config)
+      : slopes_(linear_slopes(config)),
+        scale_(1 / std::sqrt(static_cast<double>(config.head_dim()))),
+        rounds_(config.positions.falcon_slopes) {}
+
+  void prepare(const Sequences& sequences, PositionRows& rows) const override {
+    rows.key_scores.resize(slopes_.size() * static_cast<size_t>(sequences.tokens));
+    float* to = rows.key_scores.data();
+    for (const double slope : slopes_) {
+      for (int64_t t = 0; t < sequences.tokens; ++t) *to++ = score(slope, sequences.positions[t]);
+    }
+  }
+  void set_terms(int64_t, const PositionRows& rows, rf_attention_args& args) const override {
+    const auto heads = std::ssize(slopes_), tokens = std::ssize(rows.key_scores) / heads;
+    args.key_score = {rows.key_scores.data(), 1, heads, 0, tokens, 0};
+  }
+
+ private:
+  float score(double slope, int64_t position) const {
+    if (!rounds_) return static_cast<float>(slope * static_cast<double>(position));
+    const auto rounded = [](float value) { return io::float_of_bf16(io::bf16_of_float(value)); };
+    const float product = rounded(static_cast<float>(slope)) * rounded(static_cast<float>(position));
+    return static_cast<float>(rounded(product) * scale_);
+  }
+
+  std::vector<double> slopes_;
+  double scale_;
+  bool rounds_;
+};
+
 }  // namespace
 
 std::unique_ptr<Position> make_relative(const ModelConfig& config, const std::string& model_dir, const Weights& weights,
                                         const std::string& prefix) {
   using Relative = PositionSpec::Relative;
   const Relative relative = config.positions.relative;
+  if (relative == Relative::kLinear && config.is_decoder) return std::make_unique<LinearKeyScores>(config);
   const auto made = relative == Relative::kLinear    ? linear_bias(config)
                     : relative == Relative::kBuckets ? bucket_bias(config, weights, prefix)
                                                      : disentangled(config, weights, prefix);

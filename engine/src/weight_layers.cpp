@@ -187,11 +187,16 @@ Block read_block(const Weights& weights, const std::string& prefix, const ModelC
     if (config.block.whole_query_key_norm)
       return read_norm(weights, name + module, config, weights.shape(name + module + ".weight")[0]);
     if (!config.block.query_key_norm) return {};
-    return {.kind = NormKind::kRms,
-            .columns = config.head_dim(layer),
-            .gain = read_gain(weights, name + module, config),
-            .bias = {},
-            .eps = config.layer_norm_eps};
+    using HeadNorm = BlockSpec::HeadNorm;
+    const HeadNorm of = config.block.head_norm;
+    if (of == HeadNorm::kShared) return read_norm(weights, name + module, config, config.head_dim(layer));
+    Norm norm{config.block.norm, config.head_dim(layer), {}, {}, config.layer_norm_eps};
+    if (of == HeadNorm::kStacked) norm.gain = read_gain(weights, name + module, config);
+    for (int64_t h = 0; weights.has(fmt::format("{}{}.{}.weight", name, module, h)); ++h) {
+      const std::vector<float> own = read_gain(weights, fmt::format("{}{}.{}", name, module, h), config);
+      norm.gain.insert(norm.gain.end(), own.begin(), own.end());
+    }
+    return norm;
   };
   const auto norm_if = [&](const char* module, bool has_it) -> Norm {
     return has_it ? read_norm(weights, name + module, config, config.hidden_size) : Norm{};
@@ -209,7 +214,7 @@ Block read_block(const Weights& weights, const std::string& prefix, const ModelC
       .attention_output = read_linear(weights, name + "attention.output.dense", precision),
       .up = {},
       .down = {}};
-  if (!config.block.has_experts(layer)) {
+  if (!config.has_experts(layer)) {
     block.up = read_up(weights, name, config, precision, largest.feed_forward);
     block.down = read_linear(weights, name + "output.dense", precision);
   }

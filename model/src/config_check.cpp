@@ -45,7 +45,8 @@ void check_family(const ModelConfig& config, std::string_view where) {
     fail(where, "attention of the type softmax must have no other key, got {}", config.attention.options);
   if (config.attention.type == "linear" && !config.layers.empty())
     fail(where, "local_attention must be null with linear attention, which has no windows, got windows");
-  const bool is_plain = config.hidden_act == Activation::kRelu || config.hidden_act == Activation::kTanh;
+  const bool is_plain = config.hidden_act != Activation::kGelu && config.hidden_act != Activation::kGeluTanh &&
+                        config.hidden_act != Activation::kSilu;
   if (config.block.gated && is_plain && !config.is_foreign())
     fail(where, "hidden_act must be gelu, gelu_new or silu with \"block\": \"modernbert\", got {}",
          name_of_activation(config.hidden_act));

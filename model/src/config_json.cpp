@@ -244,7 +244,7 @@ void read_words(const Reader& reader, UnknownKeys unknown, ModelConfig& config) 
   if (const json* value = reader.find("hidden_act")) {
     const auto activation = value->is_string() ? activation_of_name(value->get<std::string>()) : std::nullopt;
     if (!activation)
-      reader.reject("hidden_act", "one of gelu, gelu_new, gelu_pytorch_tanh, relu, silu, swish, tanh", *value);
+      reader.reject("hidden_act", "one of gelu, gelu_new, gelu_pytorch_tanh, relu, relu2, silu, swish, tanh", *value);
     config.hidden_act = *activation;
   }
   reader.read_or_null("problem_type", config.problem_type);

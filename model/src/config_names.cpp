@@ -40,6 +40,7 @@ constexpr Named<Activation> kActivations[] = {
     {"gelu_accurate", Activation::kGeluTanh},
     {"gelu_python_tanh", Activation::kGeluTanh},
     {"relu", Activation::kRelu},
+    {"relu2", Activation::kSquaredRelu},
     {"silu", Activation::kSilu},
     {"swish", Activation::kSilu},
     {"tanh", Activation::kTanh},

@@ -75,11 +75,16 @@ void read_layer_types(const Keys& keys, int64_t window, const std::function<bool
   }
 }
 
+void set_linear_positions(const Keys& keys, ModelConfig& config) {
+  if (!config.is_decoder) fail(keys.file(), "is_causal must be absent or true with ALiBi, got false");
+  config.positions.relative = PositionSpec::Relative::kLinear;
+}
+
 Activation activation_in(const Keys& keys, const char* key, Activation fallback) {
   const std::string text = keys.text(key);
   if (text.empty()) return fallback;
   const std::optional<Activation> named = activation_of_name(text);
-  if (!named) fail(keys.file(), "{} must be gelu, gelu_new, relu, silu or tanh, got {}", key, shown(json(text)));
+  if (!named) fail(keys.file(), "{} must be {}, got {}", key, kActivationNames, shown(json(text)));
   return *named;
 }
 

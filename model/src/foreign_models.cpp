@@ -257,11 +257,7 @@ Activation read_activation(const Keys& keys, const ModelFamily& family) {
   const std::string key(family.activation_key), act = keys.text(key.c_str());
   if (act.empty()) return family.activation;
   const std::optional<Activation> activation = activation_of_name(act);
-  const bool is_plain = activation == Activation::kRelu || activation == Activation::kTanh;
-  if (!activation || (is_plain && family.block.gated)) {
-    fail(keys.file(), "{} must be {}, got {}", key,
-         family.block.gated ? "gelu, gelu_new or silu" : "gelu, gelu_new, relu, silu or tanh", io::printable(act));
-  }
+  if (!activation) fail(keys.file(), "{} must be {}, got {}", key, kActivationNames, io::printable(act));
   if (!family.any_activation && *activation != family.activation) {
     fail(keys.file(), "{} of a {} must be {}, got {}", key, family.classes, name_of_activation(family.activation),
          io::printable(act));
@@ -424,7 +420,7 @@ ModelConfig read_decoder_config(const std::string& model_dir) {
   const json object = with_defaults(file, *family, path, model_dir);
   const Keys keys(object, path, "");
   ModelConfig config = read_keys(keys, *family);
-  if (family->rotates) {
+  if (family->rotates && config.positions.relative == PositionSpec::Relative::kNone) {
     const RotaryReport report = rotary_report(model_dir);
     read_rotation(report, path, *family, config);
     read_windows(object, keys, *family, config);

@@ -87,6 +87,10 @@ void read_gguf_blocks(const io::GgufFile& file, ModelConfig& config) {
   block.output_bias = file.find("blk.0.attn_output.bias") != nullptr;
   block.mlp_bias = file.find("blk.0.ffn_down.bias") != nullptr;
   block.norm_plus_one = block.transposed = false;
+  if (block.head_norm != BlockSpec::HeadNorm::kShared) {
+    block.head_norm = BlockSpec::HeadNorm::kStacked;
+    block.query_key_norm = file.find("blk.0.attn_q_norm.weight") != nullptr;
+  }
   block.expert_files = BlockSpec::ExpertFiles::kStacked;
   block.expert_bias = file.find("blk.0.ffn_gate_inp.bias") != nullptr;
   config.tie_word_embeddings = file.find("output.weight") == nullptr;

@@ -64,9 +64,19 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c, i
     to.norm(name + ".self.query_norm", queries);
     to.norm(name + ".self.key_norm", keys);
   }
-  if (block.query_key_norm) {
-    to.add(name + ".self.query_norm.weight", {c.head_dim(layer)}, WeightRole::kNormGain);
-    to.add(name + ".self.key_norm.weight", {c.head_dim(layer)}, WeightRole::kNormGain);
+  const std::pair<const char*, int64_t> sides[] = {{"query", c.num_attention_heads}, {"key", c.key_heads(layer)}};
+  for (const auto& [side, heads] : sides) {
+    const std::string norm = fmt::format("{}.self.{}_norm", name, side);
+    if (!block.query_key_norm) continue;
+    switch (block.head_norm) {
+      case BlockSpec::HeadNorm::kShared: to.norm(norm, c.head_dim(layer)); break;
+      case BlockSpec::HeadNorm::kStacked:
+        to.add(norm + ".weight", {heads, c.head_dim(layer)}, WeightRole::kNormGain);
+        break;
+      case BlockSpec::HeadNorm::kApart:
+        for (int64_t h = 0; h < heads; ++h)
+          to.add(fmt::format("{}.{}.weight", norm, h), {c.head_dim(layer)}, WeightRole::kNormGain);
+    }
   }
   if (block.sinks) to.add(name + ".self.sinks", {c.num_attention_heads}, WeightRole::kBias);
   to.linear(name + ".output.dense", c.hidden_size, queries, block.output_bias);
@@ -179,7 +189,7 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
     if (projects && positions.position_to_content)
       to.projection(self + "pos_query_proj", c.hidden_size, c.hidden_size, true);
     if (c.add_cross_attention) add_attention(to, layer + "crossattention", c, l, true);
-    add_feed_forward(to, layer, c, c.block.has_experts(l));
+    add_feed_forward(to, layer, c, c.has_experts(l));
     if (c.block.layer_input_width > 0) add_layer_input(to, layer, c);
     if (c.block.layer_scale) to.add(layer + "scale", {1}, WeightRole::kNormGain);
   }

@@ -51,6 +51,7 @@ at::Tensor activate(Activation activation, const at::Tensor& x) {
     case Activation::kGelu: return kernels_take(x) ? ops::gelu(x, {}, "erf") : at::gelu(x);
     case Activation::kGeluTanh: return kernels_take(x) ? ops::gelu(x, {}, "tanh") : at::gelu(x, "tanh");
     case Activation::kRelu: return at::relu(x);
+    case Activation::kSquaredRelu: return at::relu(x).square();
     case Activation::kSilu: return at::silu(x);
     case Activation::kTanh: return at::tanh(x);
   }

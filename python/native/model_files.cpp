@@ -47,7 +47,7 @@ json described(const RotarySettings& settings) {
 // How layers are built. A new member of these structures must be described here, and known to exporters: what they do
 // not know would be left out of a graph. Names of weights tell which matrices are joined and which biases there are.
 json described_blocks(const ModelConfig& config) {
-  const auto& [norm, norm_weight, norm_bias, pre_norm, parallel, gated, query_key_norm, value_norm,
+  const auto& [norm, norm_weight, norm_bias, pre_norm, parallel, gated, query_key_norm, head_norm, value_norm,
                whole_query_key_norm, norm_plus_one, post_norm, attention_twice, first_attention_norm, input_norm,
                shared_norm, residual_scale, attention_scale, score_cap, qkv_bias, output_bias, mlp_bias, up_bias,
                query_value_bias, fused_qkv, fused_gate, transposed, shared, experts, experts_per_token, expert_interval,
@@ -70,6 +70,8 @@ json described_blocks(const ModelConfig& config) {
           {"up_first", fused_gate == BlockSpec::FusedGate::kUpGate},
           {"shared", shared},
           {"whole_query_key_norm", whole_query_key_norm},
+          {"norms_of_heads", query_key_norm && head_norm != BlockSpec::HeadNorm::kShared},
+          {"linear_positions", config.positions.relative == PositionSpec::Relative::kLinear && config.is_decoder},
           {"attention_twice", attention_twice},
           {"norms_of_results_alone", !input_norm},
           {"shared_norm", shared_norm},

@@ -71,7 +71,7 @@ TEST_F(EngineCalls, EveryHead) {
 }
 
 TEST_F(EngineCalls, ActivationsAndSizes) {
-  for (const char* activation : {"gelu_new", "relu", "silu", "tanh"}) {
+  for (const char* activation : {"gelu_new", "relu", "relu2", "silu", "tanh"}) {
     check_calls(small_config("roformer", "RoFormerForMaskedLM", {{"hidden_act", activation}, {"embedding_size", 10}}),
                 Precision::kFloat32);
   }

@@ -50,15 +50,16 @@ def test_logits(case, tmp_path):
 # What the engine's own layers do not have in Llama, GPT-NeoX and Gemma 3, which the cases above have.
 OTHERS = [family for family in FAMILIES if family not in ("llama", "mistral", "qwen2", "qwen3", "gpt_neox", "gemma3")]
 ODD = {"hidden_size": 72, "num_attention_heads": 6, "vocab_size": 83, "intermediate_size": 44}
-WIDTHS = {"gpt2": "n_inner", "gptj": "n_inner", "falcon": "ffn_hidden_size"}  # of feed-forward networks
-SHAPES = [(name, shape) for name in (*OTHERS, *VARIANTS) for shape in ("even", "odd") if "longrope" not in name]
+WIDTHS = {"gpt2": "n_inner", "gptj": "n_inner", "gpt_bigcode": "n_inner", "falcon": "ffn_hidden_size", "opt": "ffn_dim"}
+EVEN = ("phi3-longrope", "phi3-longrope-passed", "helium")  # families of one size of heads
+SHAPES = [(name, shape) for name in (*OTHERS, *VARIANTS) for shape in ("even", "odd")[: 1 + (name not in EVEN)]]
 
 
 def case_of(name):
     return VARIANTS.get(name, (name, {}))
 
 
-@pytest.mark.parametrize(("name", "shape"), [*SHAPES, ("phi3-longrope", "even"), ("phi3-longrope-passed", "even")])
+@pytest.mark.parametrize(("name", "shape"), SHAPES)
 def test_families(name, shape, tmp_path):
     """Logits, and what transformers generates with its cache for 64 tokens."""
     family, changes = case_of(name)
@@ -73,6 +74,18 @@ def test_families(name, shape, tmp_path):
     assert engine.generate([row], max_new_tokens=64)[0][0].ids == theirs
 
 
+@pytest.mark.parametrize("family", ["falcon-alibi", "bloom", "mpt"])
+def test_far_keys(family, tmp_path):
+    """Positions that bfloat16 rounds, in batches and with a cache."""
+    family, changes = case_of(family)
+    oracle = make_decoder(family, tmp_path, max_position_embeddings=700, **changes)
+    engine, rows = CausalEngine(tmp_path), make_rows((700, 5, 300))
+    whole = np.split(engine.logits(rows), np.cumsum([len(row) for row in rows])[:-1])
+    for row, logits in zip(rows, whole, strict=True):
+        assert_close(logits, oracle_logits(oracle, row))
+    check_grown(engine, rows, 100, lambda i, length: whole[i][length - 1], 1)
+
+
 MECHANISMS = [
     "gemma2",
     "granite",
@@ -84,6 +97,10 @@ MECHANISMS = [
     "falcon-groups",
     "qwen3_moe",
     "gpt_oss",
+    "falcon-alibi",
+    "stablelm-norms",
+    "nemotron",
+    "gpt_neo",
 ]
 
 
@@ -167,12 +184,12 @@ def test_low_precision(family, precision, tmp_path):
     ("changes", "message"),
     [
         (
-            {"model_type": "olmo", "architectures": ["OlmoForCausalLM"]},
-            r"model_type must be one that this program computes, .*llama, .*mistral, .*gpt_neox, .*, got \"olmo\"",
+            {"model_type": "mamba", "architectures": ["MambaForCausalLM"]},
+            r"model_type must be one that this program computes, .*llama, .*mistral, .*gpt_neox, .*, got \"mamba\"",
         ),
         ({"quantization_config": {"bits": 4}}, r"weights must not be quantised \(quantization_config\), got"),
         ({"num_key_value_heads": 3}, "query heads must be a multiple of key heads, got 4 and 3"),
-        ({"hidden_act": "gelu"}, "hidden_act of a Llama must be silu, got .gelu"),
+        ({"hidden_act": "mish"}, "hidden_act must be gelu, gelu_new, relu, relu2, silu or tanh, got .mish"),
         ({"hidden_size": None}, "hidden_size must be given, got none"),
         ({"vocab_size": "many"}, r"vocab_size must be an integer from 1 to \d+, got \"many\""),
         ({"rms_norm_eps": -1}, "rms_norm_eps must be"),

@@ -26,7 +26,7 @@ OPTIONS = {
     "heads of keys alone": {"global_head_dim": 10, "num_global_key_value_heads": 4},
     "biases": {"attention_bias": True, "hidden_activation": "silu"},
     "narrow windows": {"sliding_window": 1, "layer_types": [SLIDING, SLIDING, FULL, FULL]},
-    "no windows": {"layer_types": [FULL] * 4, "hidden_activation": "gelu"},
+    "no windows": {"layer_types": [FULL] * 4, "hidden_activation": "relu"},
     "eleven layers": {"num_hidden_layers": 11, "sliding_window_pattern": 4},
 }
 
@@ -155,7 +155,7 @@ OWN = {"1": {"head_dim": 18, "num_key_value_heads": 1}, "3": {"head_dim": 18, "n
         ({"layer_types": [FULL] * 3}, "layer_types must be .* each of the 4 layers, got"),
         ({"layer_types": 3}, "layer_types must be a list, got 3"),
         ({"num_key_value_heads": 3}, "query heads must be a multiple of key heads, got 4 and 3"),
-        ({"hidden_activation": "relu"}, "hidden_activation must be gelu, gelu_new or silu, got .relu"),
+        ({"hidden_activation": "mish"}, "hidden_activation must be gelu, gelu_new, .*, got .mish"),
         ({"rope_parameters": {FULL: BASES[FULL]}}, "rope_parameters must have a rotation for each of"),
         ({"head_dim": 11}, "head|rotat"),
         ({"num_experts": 8}, "num_experts must be"),

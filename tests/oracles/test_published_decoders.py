@@ -40,6 +40,33 @@ PUBLISHED = {
         "alibi": False, "apply_residual_connection_post_layernorm": False, "attention_dropout": 0.0, "bias": False,
         "hidden_dropout": 0.0, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5, "multi_query": True,
         "new_decoder_architecture": False, "parallel_attn": True}),
+    "falcon-rw-1b": ("falcon", {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True,
+                                "ffn_hidden_size": 256}, own_code("falcon") | {
+        "alibi": True, "apply_residual_connection_post_layernorm": False, "attention_dropout": 0.0, "bias": True,
+        "hidden_dropout": 0.0, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5, "multi_query": False,
+        "new_decoder_architecture": False, "parallel_attn": False}),
+    "bloom-560m": ("bloom", {}, {
+        "apply_residual_connection_post_layernorm": False, "attention_dropout": 0.0, "attention_softmax_in_fp32": True,
+        "bias_dropout_fusion": True, "hidden_dropout": 0.0, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5,
+        "masked_softmax_fusion": True, "n_embed": 64, "n_inner": None, "n_layer": 3, "offset_alibi": 100,
+        "pretraining_tp": 1, "skip_bias_add": True, "skip_bias_add_qkv": False, "use_cache": True}),
+    "mpt-7b": ("mpt", {}, own_code("mpt") | {
+        "attn_config": {"alibi": True, "alibi_bias_max": 8, "attn_impl": "torch", "attn_pdrop": 0, "attn_type":
+                        "multihead_attention", "attn_uses_sequence_id": False, "clip_qkv": None, "prefix_lm": False,
+                        "qk_ln": False, "softmax_scale": None},
+        "d_model": 64, "emb_pdrop": 0, "embedding_fraction": 1.0, "expansion_ratio": 4, "init_device": "cpu",
+        "learned_pos_emb": True, "logit_scale": None, "max_seq_len": 2048, "n_heads": 4, "n_layers": 3,
+        "no_bias": True, "norm_type": "low_precision_layernorm", "resid_pdrop": 0, "use_cache": False}),
+    "opt-125m": ("opt", {}, {
+        "_remove_final_layer_norm": False, "activation_dropout": 0.0, "activation_function": "relu",
+        "attention_dropout": 0.0, "do_layer_norm_before": True, "dropout": 0.1, "ffn_dim": 96, "init_std": 0.02,
+        "layerdrop": 0.0, "word_embed_proj_dim": 64}),
+    "TinyStories-1M": ("gpt_neo", {"intermediate_size": 256}, {
+        "activation_function": "gelu_new", "attention_dropout": 0, "attention_layers": ["local", "global", "local"],
+        "attention_types": [[["local", "global"], 1], [["local"], 1]], "embed_dropout": 0, "gradient_checkpointing":
+        False, "layer_norm_epsilon": 1e-5, "num_heads": 4, "num_layers": 3, "resid_dropout": 0, "window_size": 9}),
+    "OLMo-1B-hf": ("olmo", {}, SHARED | {"clip_qkv": None, "hidden_act": "silu", "pretraining_tp": 1,
+                   "rope_theta": 10000.0, "tie_word_embeddings": False}),
     "phi-2": ("phi", rotation(1e4, partial_rotary_factor=0.5), SHARED | {
         "embd_pdrop": 0.0, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5,
         "qk_layernorm": False, "resid_pdrop": 0.1, "rope_theta": 10000.0, "tie_word_embeddings": False}),
@@ -104,8 +131,8 @@ def publish(folder, keys):
     path = folder / "config.json"
     saved = json.loads(path.read_text())
     sizes = {key: saved[key] for key in saved.keys() & SIZES}
-    if {"n_embd", "multi_query"} & saved.keys():  # four times the width then
-        del sizes["intermediate_size"]
+    if {"n_embd", "multi_query", "n_layer", "d_model", "window_size", "ffn_dim"} & saved.keys():  # their own keys
+        sizes.pop("intermediate_size", None)
     path.write_text(json.dumps(sizes | keys))
 
 
@@ -126,12 +153,20 @@ def test_published_keys(name, tmp_path):
 
 
 REFUSED = {
-    "phi's norms": ("phi-2", {"qk_layernorm": True}, "qk_layernorm must be absent, .* in a phi, got true"),
-    "stablelm's norms": ("stablelm-2-1_6b", {"qk_layernorm": True}, "qk_layernorm must be absent"),
-    "cohere's norms": ("c4ai-command-r-v01", {"use_qk_norm": True}, "use_qk_norm must be absent"),
+    "cohere2's norms": ("c4ai-command-r7b-12-2024", {"use_qk_norm": True}, "use_qk_norm must be absent"),
     "cohere2's positions": ("c4ai-command-r7b-12-2024", {"position_embedding_type": "alibi"},
                             "position_embedding_type must be absent or rope_gptj, got .alibi"),
-    "falcon's penalties": ("falcon-7b", {"alibi": True}, "ALiBi .alibi is true"),
+    "falcon's norms of results": ("falcon-7b", {"apply_residual_connection_post_layernorm": True},
+                                  "apply_residual_connection_post_layernorm must be absent, .* in a falcon, got true"),
+    "falcon's penalties both ways": ("falcon-rw-1b", {"is_causal": False}, "is_causal must be .* with ALiBi, got false"),
+    "mpt without penalties": ("mpt-7b", {"attn_config": {"alibi": False}}, "attn_config.alibi must be absent or true"),
+    "mpt's clipped values": ("mpt-7b", {"attn_config": {"clip_qkv": 6.0}}, "attn_config.clip_qkv must be absent or null"),
+    "mpt's biases": ("mpt-7b", {"no_bias": False}, "no_bias must be absent or true, got false"),
+    "opt's norms of results": ("opt-125m", {"do_layer_norm_before": False}, "do_layer_norm_before must be true"),
+    "opt's embeddings": ("opt-125m", {"word_embed_proj_dim": 32}, "word_embed_proj_dim must be hidden_size, got 32"),
+    "gpt-neo's layers": ("TinyStories-1M", {"attention_types": [[["global", "local"], 1]]},
+                         r"attention_types must be lists of global and local .* of 3 layers, got"),
+    "olmo's clipped values": ("OLMo-1B-hf", {"clip_qkv": 8.0}, "clip_qkv must be absent"),
     "falcon in turn": ("falcon-7b", {"new_decoder_architecture": True, "parallel_attn": False, "num_kv_heads": 2},
                        "parallel_attn must be true with new_decoder_architecture, got false"),
     "gpt2's scale by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
@@ -139,8 +174,8 @@ REFUSED = {
     "gemma2 both ways": ("gemma-2-2b", {"use_bidirectional_attention": True}, "use_bidirectional_attention must be"),
     "a negative cap": ("gemma-2-2b", {"attn_logit_softcapping": -1}, "attn_logit_softcapping must be"),
     "smollm3's windows": ("SmolLM3-3B", {"layer_types": ["sliding_attention"] * 3},
-                          "layer_types of a SmolLM3 must be full_attention, got .sliding_attention"),
-    "qwen3's dense layers": ("Qwen3-30B-A3B", {"mlp_only_layers": [0]}, r"mlp_only_layers must be .*, got \[0\]"),
+                          "use_sliding_window must be true with layer_types of sliding_attention, got false"),
+    "qwen3's dense layers": ("Qwen3-30B-A3B", {"mlp_only_layers": [0.5]}, r"mlp_only_layers must be .*, got \[0.5\]"),
     "more experts for a token": ("Mixtral-8x7B-v0.1", {"num_experts_per_tok": 5}, "num_experts_per_tok must be"),
     "gpt-oss without a rotation": ("gpt-oss-20b", {"rope_scaling": None}, "rope_parameters must be given in a gpt_oss"),
 }  # fmt: skip

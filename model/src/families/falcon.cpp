@@ -1,7 +1,8 @@
 // Falcon (Almazrouei et al. 2023, arXiv 2311.16867): layer norms with biases, and one matrix of queries, keys and
 // values in three orders: one key for all heads (multi_query), one for each head, or one for each group
 // (new_decoder_architecture). Both parts read the layer's input by one norm or two, or follow each other
-// (parallel_attn false). ALiBi is refused.
+// (parallel_attn false). Falcon-RW has ALiBi in place of the rotation, and so does BLOOM (arXiv 2211.05100), which
+// norms its embeddings.
 #include "../rotary_report/parts.h"
 #include "family.h"
 #include "rf/io/error.h"
@@ -49,6 +50,9 @@ void read_falcon(const Keys& keys, ModelConfig& config) {
   const bool is_one_key = !grouped && keys.boolean("multi_query", true);
   block.fused_qkv = is_one_key ? BlockSpec::Fused::kParts : BlockSpec::Fused::kHeads;
   block.qkv_bias = block.output_bias = block.mlp_bias = keys.boolean("bias", false);
+  if (!keys.boolean("alibi", false)) return;
+  set_linear_positions(keys, config);
+  config.positions.falcon_slopes = true;
 }
 
 }  // namespace
@@ -65,15 +69,44 @@ ModelFamily falcon() {
           .any_activation = true,
           .eps_key = "layer_norm_epsilon",
           .eps = 1e-5,
-          .defaults = R"({"tie_word_embeddings": true, "eos_token_id": 11})",
+          .defaults = R"({"tie_word_embeddings": true, "eos_token_id": 11, "max_position_embeddings": 2048})",
           .keys = {"num_key_value_heads", "num_kv_heads", "new_decoder_architecture", "num_ln_in_parallel_attn",
-                   "parallel_attn", "multi_query", "bias", "auto_map"},
+                   "parallel_attn", "multi_query", "bias", "auto_map", "alibi"},
           .renamed_keys = {{"n_embed", "hidden_size"},
                            {"ffn_hidden_size", "intermediate_size"},
                            {"activation", "hidden_act"}},
-          .off_keys = {"alibi", "apply_residual_connection_post_layernorm"},
+          .off_keys = {"apply_residual_connection_post_layernorm"},
           .rewrite = rewrite_falcon,
           .read = read_falcon};
+}
+
+ModelFamily bloom() {
+  static const std::vector<ModuleName> kModules =
+      joined({{"embeddings.LayerNorm", "word_embeddings_layernorm", "token_embd_norm"}}, kFalconModules);
+  ModelFamily family = falcon();
+  family.model_type = family.gguf = "bloom";
+  family.classes = "Bloom";
+  family.modules = kModules;
+  family.block = {.pre_norm = true, .fused_qkv = BlockSpec::Fused::kHeads};
+  family.rotates = false;
+  family.activation = Activation::kGeluTanh;
+  family.any_activation = false;
+  family.defaults = R"({"tie_word_embeddings": true, "eos_token_id": 2, "max_position_embeddings": 2048})";
+  family.keys = {"n_inner",       "offset_alibi",     "masked_softmax_fusion", "bias_dropout_fusion",
+                 "skip_bias_add", "skip_bias_add_qkv"};
+  family.renamed_keys = {{"n_embed", "hidden_size"},
+                         {"n_layer", "num_hidden_layers"},
+                         {"n_head", "num_attention_heads"},
+                         {"seq_length", "max_position_embeddings"}};
+  family.rewrite = [](nlohmann::json& object, const std::string&) {
+    object.erase("intermediate_size");  // which the class ignores
+    put_inner_width(object);
+  };
+  family.read = [](const Keys& keys, ModelConfig& config) {
+    set_linear_positions(keys, config);
+    config.embedding_norm = true;
+  };
+  return family;
 }
 
 }  // namespace rf

@@ -28,6 +28,25 @@ ModelFamily phi();
 ModelFamily phi3();
 ModelFamily smollm3();
 ModelFamily stablelm();
+ModelFamily ministral();
+ModelFamily olmo();
+ModelFamily olmo3();
+ModelFamily olmoe();
+ModelFamily glm();
+ModelFamily glm4();
+ModelFamily helium();
+ModelFamily ernie4_5();
+ModelFamily seed_oss();
+ModelFamily starcoder2();
+ModelFamily arcee();
+ModelFamily nemotron();
+ModelFamily jais2();
+ModelFamily persimmon();
+ModelFamily bloom();
+ModelFamily mpt();
+ModelFamily opt();
+ModelFamily gpt_neo();
+ModelFamily gpt_bigcode();
 ModelFamily gte();
 ModelFamily gte_of_authors();
 ModelFamily gte_of_snowflake();
@@ -118,6 +137,25 @@ std::span<const ModelFamily> model_families() {
                                                mixtral(),
                                                qwen3_moe(),
                                                gpt_oss(),
+                                               ministral(),
+                                               olmo(),
+                                               olmo3(),
+                                               olmoe(),
+                                               glm(),
+                                               glm4(),
+                                               helium(),
+                                               ernie4_5(),
+                                               seed_oss(),
+                                               starcoder2(),
+                                               arcee(),
+                                               nemotron(),
+                                               jais2(),
+                                               persimmon(),
+                                               bloom(),
+                                               mpt(),
+                                               opt(),
+                                               gpt_neo(),
+                                               gpt_bigcode(),
                                                nomic_bert(),
                                                bert_of_gguf(),
                                                modernbert(),

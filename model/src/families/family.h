@@ -94,6 +94,7 @@ const ModelFamily& family_of(const ModelConfig& config);  // of a model of anoth
 // Steps of reading a model, from config.json or from the keys of a GGUF file.
 inline constexpr int64_t kMaxExtent = int64_t{1} << 24, kMaxForeignLayers = int64_t{1} << 12;
 inline constexpr io::NumberRange kEpsRange = {0, 1, io::NumberRange::Ends::kOpenLow};
+inline constexpr const char* kActivationNames = "gelu, gelu_new, relu, relu2, silu or tanh";
 inline constexpr io::NumberRange kMultiplierRange = {0, 1e6, io::NumberRange::Ends::kOpenLow};
 // A number that must be there.
 int64_t extent(const Keys& keys, const std::string& name, int64_t most = kMaxExtent);
@@ -130,6 +131,8 @@ std::span<const ModuleName> llama_modules();
 // Reads attention_bias; and mlp_bias, too, both false where they are absent.
 void read_attention_bias(const Keys& keys, ModelConfig& config, bool fallback = false);
 void read_biases(const Keys& keys, ModelConfig& config);
+// ALiBi of a causal model in place of a rotation.
+void set_linear_positions(const Keys& keys, ModelConfig& config);
 // The feed-forward network has 4 times the width where its own is absent.
 void put_inner_width(nlohmann::json& object);
 // A family's own rows, and after them those of another. The first with a name counts.

@@ -26,6 +26,7 @@ ModelFamily gemma3() {
           .block = block,
           .layers_of_heads = kDecoderHeads,
           .activation = Activation::kGeluTanh,
+          .any_activation = true,
           .activation_key = "hidden_activation",
           .windows = Windows::kPattern,
           .defaults = R"({"num_key_value_heads": 4, "sliding_window": 4096, "tie_word_embeddings": true,

@@ -1,6 +1,8 @@
 // GPT-J (Wang and Komatsuzaki, 2021): one layer norm before both parts, which read the layer's input; adjacent pairs of
 // rotary_dim elements; biases of the feed-forward network and of the vocabulary. GPT-2 (Radford et al. 2019): trained
-// positions, both norms, one matrix of queries, keys and values, and matrices that are stored as [in, out].
+// positions, both norms, one matrix of queries, keys and values, and matrices that are stored as [in, out]; StarCoder
+// (arXiv 2305.06161), "gpt_bigcode", as [out, in], with one key for all heads. GPT-Neo (EleutherAI, 2021): scores
+// without a scale, and windows in every second layer.
 #include "../rotary_report/parts.h"
 #include "family.h"
 #include "rf/io/error.h"
@@ -29,6 +31,27 @@ void rewrite_gpt(nlohmann::json& object, const std::string& where) {
   const nlohmann::json* const scaled = given(object, "scale_attn_weights");
   if (scaled != nullptr && *scaled != true) fail(where, "scale_attn_weights must be true, got {}", shown(*scaled));
   put_inner_width(object);
+}
+
+// [[["global", "local"], 12]]: so many times these layers.
+void read_attention_types(const Keys& keys, ModelConfig& config) {
+  const int64_t window = keys.integer({"window_size"}, 1, kMaxExtent);
+  const nlohmann::json& types = keys.json()["attention_types"];
+  const auto refuse = [&] {
+    fail(keys.file(), "attention_types must be lists of global and local with how often, of {} layers, got {}",
+         config.num_hidden_layers, shown(types));
+  };
+  for (const nlohmann::json& item : types) {
+    const bool is_pair = item.is_array() && item.size() == 2 && item[0].is_array() && item[1].is_number_integer();
+    if (!is_pair || item[1] < 0 || item[1] > config.num_hidden_layers) refuse();
+    for (int64_t i = 0; i < item[1].get<int64_t>(); ++i) {
+      for (const nlohmann::json& type : item[0]) {
+        if ((type != "global" && type != "local") || std::ssize(config.layers) == config.num_hidden_layers) refuse();
+        config.layers.push_back({.window = type == "local" ? window : 0, .rotation = -1});
+      }
+    }
+  }
+  if (std::ssize(config.layers) != config.num_hidden_layers) refuse();
 }
 
 }  // namespace
@@ -77,6 +100,54 @@ ModelFamily gpt2() {
   family.defaults = R"({"max_position_embeddings": 1024, "tie_word_embeddings": true, "eos_token_id": 50256})";
   family.keys = {"scale_attn_weights", "reorder_and_upcast_attn"};
   family.off_keys = {"scale_attn_by_inverse_layer_idx", "add_cross_attention", "num_key_value_heads", "head_dim"};
+  return family;
+}
+
+ModelFamily gpt_bigcode() {
+  ModelFamily family = gpt2();
+  family.model_type = "gpt_bigcode";
+  family.gguf = "";
+  family.classes = "GPTBigCode";
+  family.block.transposed = false;
+  family.keys = {"scale_attn_weights", "multi_query", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32",
+                 "num_key_value_heads"};
+  family.off_keys = {"add_cross_attention", "head_dim"};
+  family.rewrite = [](nlohmann::json& object, const std::string& where) {
+    rewrite_gpt(object, where);
+    const nlohmann::json heads = object.value("num_attention_heads", nlohmann::json());
+    object["num_key_value_heads"] = Keys(object, where, "").boolean("multi_query", true) ? nlohmann::json(1) : heads;
+  };
+  family.read = [](const Keys& keys, ModelConfig& config) {
+    if (!keys.boolean("multi_query", true)) config.block.fused_qkv = BlockSpec::Fused::kHeads;
+  };
+  return family;
+}
+
+ModelFamily gpt_neo() {
+  static const std::vector<ModuleName> kModules =
+      joined({{"encoder.layer.{}.attention.self.query", "h.{}.attn.attention.q_proj", ""},
+              {"encoder.layer.{}.attention.self.key", "h.{}.attn.attention.k_proj", ""},
+              {"encoder.layer.{}.attention.self.value", "h.{}.attn.attention.v_proj", ""},
+              {"encoder.layer.{}.attention.output.dense", "h.{}.attn.attention.out_proj", ""},
+              {"encoder.layer.{}.intermediate.dense", "h.{}.mlp.c_fc", ""},
+              {"encoder.layer.{}.output.dense", "h.{}.mlp.c_proj", ""}},
+             kGptModules);
+  ModelFamily family = gpt2();
+  family.model_type = "gpt_neo";
+  family.gguf = "";
+  family.classes = "GPTNeo";
+  family.modules = kModules;
+  family.block = {.pre_norm = true, .attention_scale = 1, .qkv_bias = false};
+  family.defaults = R"({"max_position_embeddings": 2048, "tie_word_embeddings": true, "eos_token_id": 50256,
+                        "attention_types": [[["global", "local"], 12]], "window_size": 256})";
+  family.keys = {"attention_types", "attention_layers", "window_size"};
+  family.off_keys = {"num_key_value_heads", "head_dim"};
+  family.renamed_keys = {{"num_layers", "num_hidden_layers"},
+                         {"num_heads", "num_attention_heads"},
+                         {"layer_norm_epsilon", "layer_norm_eps"},
+                         {"activation_function", "hidden_act"}};
+  family.rewrite = [](nlohmann::json& object, const std::string&) { put_inner_width(object); };
+  family.read = read_attention_types;
   return family;
 }
 

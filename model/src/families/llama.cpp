@@ -55,6 +55,7 @@ ModelFamily llama() {
           .modules = llama_modules(),
           .block = llama_block(),
           .layers_of_heads = kDecoderHeads,
+          .any_activation = true,
           .defaults = R"({"eos_token_id": 2})",
           .keys = {"attention_bias", "mlp_bias"},
           .read = read_biases};

@@ -1,6 +1,7 @@
-// Mixtures of experts: Mixtral (arXiv 2401.04088), Mistral's blocks; Qwen3-MoE (arXiv 2505.09388), Qwen3's; and gpt-oss
-// (arXiv 2508.10925), whose attention has sinks, biases and windows in every second layer, and whose experts have
-// biases and gates with a limit.
+// Mixtures of experts: Mixtral (arXiv 2401.04088), Mistral's blocks; Qwen3-MoE (arXiv 2505.09388), Qwen3's; OLMoE
+// (arXiv 2409.02060), Llama's, with norms of all queries together and of all keys; and gpt-oss (arXiv 2508.10925),
+// whose attention has sinks, biases and windows in every second layer, and whose experts have biases and gates with a
+// limit.
 #include "../rotary_report/parts.h"
 #include "family.h"
 #include "rf/io/error.h"
@@ -38,8 +39,12 @@ void read_qwen3_moe(const Keys& keys, ModelConfig& config) {
   block.expert_shares_one = keys.boolean("norm_topk_prob", false);
   block.expert_interval = keys.integer({"decoder_sparse_step"}, 1, kMaxForeignLayers);
   block.expert_offset = block.expert_interval - 1;
-  if (const nlohmann::json* const dense = keys.list("mlp_only_layers"); dense != nullptr && !dense->empty())
-    fail(keys.file(), "mlp_only_layers must be absent or empty, got {}", shown(*dense));
+  const nlohmann::json* const dense = keys.list("mlp_only_layers");
+  for (const nlohmann::json& layer : dense == nullptr ? nlohmann::json::array() : *dense) {
+    if (!layer.is_number_integer())
+      fail(keys.file(), "mlp_only_layers must be numbers of layers, got {}", shown(*dense));
+    config.dense_layers.push_back(layer.get<int64_t>());
+  }
 }
 
 void read_gpt_oss(const Keys& keys, ModelConfig& config) {
@@ -103,6 +108,26 @@ ModelFamily qwen3_moe() {
   return family;
 }
 
+ModelFamily olmoe() {
+  ModelFamily family = qwen3_moe();
+  family.model_type = family.gguf = "olmoe";
+  family.classes = "Olmoe";
+  family.block = llama_block();
+  family.block.whole_query_key_norm = true;
+  family.eps = 1e-5;
+  family.windows = Windows::kNone;
+  family.defaults = R"({"num_experts": 64, "num_experts_per_tok": 8, "eos_token_id": 50279})";
+  family.keys = {"attention_bias", "num_experts", "num_local_experts", "num_experts_per_tok", "norm_topk_prob"};
+  family.off_keys = {"clip_qkv"};
+  family.rewrite = [](nlohmann::json&, const std::string&) {};
+  family.read = [](const Keys& keys, ModelConfig& config) {
+    read_expert_counts(keys, config);
+    read_attention_bias(keys, config);
+    config.block.expert_shares_one = keys.boolean("norm_topk_prob", false);
+  };
+  return family;
+}
+
 ModelFamily gpt_oss() {
   static const std::vector<ModuleName> kModules =
       joined({{"encoder.layer.{}.attention.self.sinks", "layers.{}.self_attn.sinks", "blk.{}.attn_sinks.weight"},
@@ -114,6 +139,7 @@ ModelFamily gpt_oss() {
   family.gguf = "gpt-oss";
   family.classes = "GptOss";
   family.modules = kModules;
+  family.any_activation = false;
   family.block.sinks = family.block.expert_bias = true;
   family.block.expert_files = BlockSpec::ExpertFiles::kInterleaved;
   family.eps = 1e-5;

@@ -1,6 +1,7 @@
-// OLMo 2 (arXiv 2501.00656) and EXAONE 4 (arXiv 2507.11407): Llama's blocks with a norm of each part's result instead
-// of its input. OLMo 2 norms all queries of a token together, and all keys; EXAONE 4 norms each, and where layers have
-// windows, the others do not rotate.
+// OLMo 2 (arXiv 2501.00656), OLMo 3 (arXiv 2512.13961) and EXAONE 4 (arXiv 2507.11407): Llama's blocks with a norm of
+// each part's result instead of its input. OLMo 2 and 3 norm all queries of a token together, and all keys; EXAONE 4
+// norms each, and where layers have windows, the others do not rotate. OLMo (arXiv 2402.00838): Llama's blocks with
+// layer norms without weights.
 #include "../rotary_report/parts.h"
 #include "family.h"
 
@@ -37,6 +38,31 @@ ModelFamily olmo2() {
   family.defaults = R"({"eos_token_id": 50279})";
   family.keys = {"attention_bias"};
   family.read = [](const Keys& keys, ModelConfig& config) { read_attention_bias(keys, config); };
+  return family;
+}
+
+ModelFamily olmo() {
+  ModelFamily family = llama();
+  family.model_type = family.gguf = "olmo";
+  family.classes = "Olmo";
+  family.block.norm = NormKind::kLayer;
+  family.block.norm_weight = false;
+  family.eps_key = "";
+  family.eps = 1e-5;
+  family.defaults = R"({"eos_token_id": 50279})";
+  family.keys = {"attention_bias"};
+  family.off_keys = {"clip_qkv"};
+  family.read = [](const Keys& keys, ModelConfig& config) { read_attention_bias(keys, config); };
+  return family;
+}
+
+ModelFamily olmo3() {
+  ModelFamily family = olmo2();
+  family.model_type = "olmo3";
+  family.gguf = "";
+  family.classes = "Olmo3";
+  family.windows = Windows::kPattern;
+  family.defaults = R"({"eos_token_id": 50279, "sliding_window": 4096, "sliding_window_pattern": 4})";
   return family;
 }
 

@@ -1,6 +1,6 @@
 // Phi-1.5 and 2 (arXiv 2309.05463): one layer norm before both parts, which read the layer's input; biases, also of the
-// vocabulary; partial rotation. Phi-3 and 4 (arXiv 2404.14219): Llama's blocks, with joined projections, windows and
-// LongRoPE.
+// vocabulary; partial rotation; layer norms of queries and keys, if any. Phi-3 and 4 (arXiv 2404.14219): Llama's
+// blocks, with joined projections, windows and LongRoPE.
 #include "../rotary_report/parts.h"
 #include "family.h"
 
@@ -10,6 +10,8 @@ ModelFamily phi() {
   static const std::vector<ModuleName> kModules =
       joined({{"encoder.layer.{}.attention.output.dense", "layers.{}.self_attn.dense", "blk.{}.attn_output"},
               {"encoder.layer.{}.attention.self.query_key_value", "", "blk.{}.attn_qkv"},
+              {"encoder.layer.{}.attention.self.query_norm", "layers.{}.self_attn.q_layernorm", ""},
+              {"encoder.layer.{}.attention.self.key_norm", "layers.{}.self_attn.k_layernorm", ""},
               {"encoder.layer.{}.intermediate.dense", "layers.{}.mlp.fc1", "blk.{}.ffn_up"},
               {"encoder.layer.{}.output.dense", "layers.{}.mlp.fc2", "blk.{}.ffn_down"},
               {"encoder.final_norm", "final_layernorm", "output_norm"}},
@@ -28,8 +30,10 @@ ModelFamily phi() {
           .eps_key = "layer_norm_eps",
           .eps = 1e-5,
           .defaults = R"({"eos_token_id": 2})",
-          .keys = {"auto_map"},
-          .off_keys = {"qk_layernorm"}};
+          .keys = {"auto_map", "qk_layernorm"},
+          .read = [](const Keys& keys, ModelConfig& config) {
+            config.block.query_key_norm = keys.boolean("qk_layernorm", false);
+          }};
 }
 
 ModelFamily phi3() {

@@ -14,6 +14,7 @@ ModelFamily qwen3() {
           .modules = llama_modules(),
           .block = block,
           .layers_of_heads = kDecoderHeads,
+          .any_activation = true,
           .windows = Windows::kSwitched,
           .defaults = R"({"num_key_value_heads": 32, "sliding_window": 4096})",
           .keys = {"attention_bias"},

@@ -35,7 +35,7 @@ void read_feed_forward(const Keys& keys, ModelConfig& config) {
   const std::string name = given == "gated-gelu" ? "gelu_new" : own, derived = keys.text("dense_act_fn");
   const std::optional<Activation> activation = activation_of_name(name);
   if (!activation) {
-    fail(keys.file(), "feed_forward_proj must be gelu, gelu_new, relu, silu or tanh, or gated- before one, got {}",
+    fail(keys.file(), "feed_forward_proj must be {}, or gated- before one, got {}", kActivationNames,
          io::printable(given));
   }
   if ((!derived.empty() && activation_of_name(derived) != activation) ||
@@ -43,8 +43,6 @@ void read_feed_forward(const Keys& keys, ModelConfig& config) {
     fail(keys.file(), "dense_act_fn and is_gated_act must be those of feed_forward_proj, {}, got {} and {}",
          io::printable(given), io::printable(derived), shown(keys.json().value("is_gated_act", nlohmann::json())));
   }
-  if (config.block.gated && (activation == Activation::kRelu || activation == Activation::kTanh))
-    fail(keys.file(), "gates must be of gelu, gelu_new or silu, got feed_forward_proj {}", io::printable(given));
   config.hidden_act = *activation;
 }
 

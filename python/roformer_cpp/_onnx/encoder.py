@@ -13,6 +13,7 @@ from .position import Position
 NOT_IN_GRAPHS = (
     "whole_query_key_norm", "attention_twice", "norms_of_results_alone", "shared_norm", "residual_scale", "score_cap",
     "transposed_matrices", "joined_groups", "scaled_logits", "layers_without_rotation", "experts", "sinks", "adapters",
+    "norms_of_heads", "linear_positions",
 )  # fmt: skip
 
 
@@ -57,15 +58,16 @@ class Encoder:
         bias = self.files.weight(f"{name}.bias") if self.files.has(f"{name}.bias") else None
         return self.graph.linear(x, name, self.files.weight(f"{name}.weight"), bias)
 
-    def norm(self, x: str, name: str, *, rms: bool = False) -> str:
+    def norm(self, x: str, name: str) -> str:
         graph, eps, blocks = self.graph, self.config["layer_norm_eps"], self.files.blocks
         parts = [self._constant(part) for part in (f"{name}.weight", f"{name}.bias") if self.files.has(part)]
         if blocks["norm_plus_one"]:
             parts[0] = graph.constant(f"{name}.gain", self.files.weight(f"{name}.weight") + 1)
-        if rms or blocks["rms_norm"]:  # by the root of the mean square
+        if blocks["rms_norm"]:  # by the root of the mean square
             mean = graph.reduce("ReduceMean", graph.op("Mul", x, x), -1, keep=True)
             x = graph.op("Div", x, graph.op("Sqrt", graph.op("Add", mean, graph.number(eps))))
             return graph.op("Mul", x, parts[0]) if parts else x
+        parts = parts or [graph.constant(f"{name}.gain", np.ones(self.config["hidden_size"], np.float32))]
         return graph.op("LayerNormalization", x, *parts, axis=-1, epsilon=eps)
 
     def word_embeddings(self) -> str:
@@ -154,7 +156,7 @@ class Encoder:
         count = heads if side == "query" else key_heads
         split = graph.reshape(self.linear(x, f"{name}.{side}"), 0, 0, count, dim)
         if self.files.has(f"{name}.{side}_norm.weight") or (side == "value" and self.files.blocks["value_norm"]):
-            split = self.norm(split, f"{name}.{side}_norm", rms=True)
+            split = self.norm(split, f"{name}.{side}_norm")
         split = graph.op("Transpose", split, perm=[0, 2, 1, 3])
         if count == heads:
             return split

@@ -112,6 +112,9 @@ class Graph:
             return self.gelu(x, tanh=name == "gelu_new")
         if name == "silu":
             return self.op("Mul", x, self.op("Sigmoid", x))
+        if name == "relu2":
+            positive = self.op("Relu", x)
+            return self.op("Mul", positive, positive)
         return self.op({"relu": "Relu", "tanh": "Tanh"}[name], x)
 
     def linear(self, x: str, name: str, weight: np.ndarray, bias: np.ndarray | None) -> str:

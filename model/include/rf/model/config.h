@@ -12,6 +12,7 @@
 // Quantized models are refused by name.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -60,8 +61,9 @@ Head head_of_architecture(const std::string& architecture);
 
 enum class NormKind { kLayer, kRms };  // norm_type "layer_norm" and "rms_norm"
 
-enum class Activation { kGelu, kGeluTanh, kRelu, kSilu, kTanh };  // kGelu is the exact, erf form (R-HF-06)
-std::string_view name_of_activation(Activation activation);       // as config.json has it
+// kGelu is the exact, erf form (R-HF-06); kSquaredRelu is max(x, 0)^2 (So et al. 2021, arXiv 2109.08668).
+enum class Activation { kGelu, kGeluTanh, kRelu, kSquaredRelu, kSilu, kTanh };
+std::string_view name_of_activation(Activation activation);  // as config.json has it
 std::optional<Activation> activation_of_name(std::string_view name);
 
 // How the layers of a model are built, all alike.
@@ -72,8 +74,11 @@ struct BlockSpec {
   bool pre_norm = false;
   bool parallel = false;        // with pre_norm: attention and feed-forward network both read the layer's input (GPT-J)
   bool gated = false;           // down(act(gate(x)) * up(x)) (Shazeer 2020, arXiv 2002.05202); else down(act(up(x)))
-  bool query_key_norm = false;  // an RMS norm of each query and key before the rotation (Qwen3)
-  bool value_norm = false;      // an RMS norm without weight of each value (Gemma 4)
+  bool query_key_norm = false;  // a norm of each query and key before the rotation (Qwen3)
+  // Of these norms: weights for all heads, with the biases that norms have; or weights for each head, without biases,
+  // in one tensor (Cohere) or one for each head (StableLM).
+  enum class HeadNorm { kShared, kStacked, kApart } head_norm = HeadNorm::kShared;
+  bool value_norm = false;            // an RMS norm without weight of each value (Gemma 4)
   bool whole_query_key_norm = false;  // a norm of all queries of a token together, and of all keys (JinaBERT for code)
   bool norm_plus_one = false;         // norms multiply by 1 + weight (Gemma)
   bool post_norm = false;             // with pre_norm: another norm of each part's result, before the sum (Gemma 2)
@@ -114,7 +119,6 @@ struct BlockSpec {
   bool layer_scale = false;  // the result of each layer is multiplied by a weight
   bool sinks = false;        // each head's softmax has one more score, a weight, whose value is 0 (gpt-oss)
   bool has_attention_norm(int64_t layer) const { return input_norm && (layer > 0 || first_attention_norm); }
-  bool has_experts(int64_t layer) const { return experts > 0 && layer % expert_interval == expert_offset; }
   bool operator==(const BlockSpec&) const = default;
 };
 BlockSpec block_of(Family family);
@@ -204,8 +208,10 @@ struct PositionSpec {
     kNone,
     kBuckets,       // T5's bias by bucket of the distance, of each head, for all layers (arXiv 1910.10683)
     kDisentangled,  // DeBERTa's rows by distance for queries and keys (arXiv 2006.03654)
-    kLinear,        // ALiBi's penalty of each head, in both directions (arXiv 2108.12409)
+    kLinear,        // ALiBi's penalty of each head by distance (arXiv 2108.12409)
   } relative = Relative::kNone;
+  // Of kLinear. Causal models add slope times position of the key, which is the same after the softmax.
+  bool falcon_slopes = false;                  // slopes and products are rounded to bfloat16, then scaled as scores are
   static constexpr int64_t kBucketsRead = 32;  // of kBuckets, by every class, even if the table has more rows
   int64_t rows = 0;                            // of the trained table
   int64_t buckets = 0, max_distance = 0;       // kDisentangled; buckets 0: a row for each distance
@@ -327,6 +333,7 @@ struct ModelConfig {
   ForeignConfig foreign_config;           // its config.json, which to_json() writes back with the keys that may change
   std::vector<RotarySettings> rotations;  // of a decoder, or where layers differ, in place of position_encodings
   std::vector<LayerSpec> layers;          // one for each layer; empty: all have rotation 0 and no window
+  std::vector<int64_t> dense_layers;      // without experts, where other layers have them
   PositionSpec positions;                 // in place of the rotations
   int64_t task_vocab_size = 0;            // rows of a table, whose first is added to all embeddings; 0: none
   HeadSpec heads;
@@ -348,6 +355,10 @@ struct ModelConfig {
   int64_t query_width(int64_t layer) const { return num_attention_heads * head_dim(layer); }
   int64_t key_width(int64_t layer) const { return key_heads(layer) * head_dim(layer); }
   int64_t output_width() const { return output_size > 0 ? output_size : hidden_size; }
+  bool has_experts(int64_t layer) const {
+    return block.experts > 0 && layer % block.expert_interval == block.expert_offset &&
+           std::ranges::find(dense_layers, layer) == dense_layers.end();
+  }
   int64_t expert_columns() const { return block.expert_width > 0 ? block.expert_width : intermediate_size; }
   // Head named by `architectures`; kNone when the list is empty. Throws Error for another family's class.
   Head head() const;
