@@ -83,8 +83,8 @@ FAMILIES |= {
                 "swiglu_limit": 1.5}),
     "olmoe": ("OlmoeConfig", "OlmoeForCausalLM", GROUPED | {"num_experts": 4, "num_experts_per_tok": 2}),
     "olmo": ("OlmoConfig", "OlmoForCausalLM", GROUPED),
-    "olmo3": ("Olmo3Config", "Olmo3ForCausalLM", GROUPED | MIXED | {"rope_parameters": {
-              "full_attention": YARN | {"truncate": True}, "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}}),
+    "olmo3": ("Olmo3Config", "Olmo3ForCausalLM", GROUPED | MIXED | {"rope_parameters": {"full_attention": YARN |
+              {"truncate": True}, "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}}),
     "ministral": ("MinistralConfig", "MinistralForCausalLM", NARROW | MIXED),
     "glm": ("GlmConfig", "GlmForCausalLM", NARROW | {"pad_token_id": 0, "rope_parameters": SHARE}),
     "glm4": ("Glm4Config", "Glm4ForCausalLM", NARROW | {"pad_token_id": 0, "rope_parameters": SHARE}),
@@ -134,7 +134,8 @@ VARIANTS = {
     "seed_oss-biases": ("seed_oss", {"attention_bias": False, "attention_out_bias": True, "mlp_bias": True}),
     "starcoder2-without-biases": ("starcoder2", {"use_bias": False}),
     "persimmon-without-norms": ("persimmon", {"qk_layernorm": False}),
-    "opt-galactica": ("opt", {"enable_bias": False, "layer_norm_elementwise_affine": False, "activation_function": "gelu"}),
+    "opt-galactica": ("opt", {"enable_bias": False, "activation_function": "gelu"}),
+    "opt-without-weights": ("opt", {"layer_norm_elementwise_affine": False}),
     "gpt_bigcode-heads": ("gpt_bigcode", {"multi_query": False}),
 }
 
@@ -173,14 +174,21 @@ ARCHITECTURES = {
     "mixtral": "llama",
     "gpt_oss": "gpt-oss",
 }
-PERMUTED = ("llama", "mixtral", "granite", "smollm3")  # families whose queries and keys llama.cpp's converter reorders
+PERMUTED = (
+    "llama",
+    "mixtral",
+    "granite",
+    "smollm3",
+    "olmo",
+    "arcee",
+)  # families whose queries and keys llama.cpp's converter reorders
 
 
 def architecture(config):
     import gguf
 
     named = ARCHITECTURES.get(config.model_type, config.model_type.replace("_", ""))
-    named = config.model_type if config.model_type in ("gemma2", "cohere2") else named
+    named = config.model_type if config.model_type in gguf.MODEL_ARCH_NAMES.values() else named
     return next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == named)
 
 
@@ -210,20 +218,21 @@ def gguf_names(oracle):
 
     config = oracle.config
     names = gguf.get_tensor_name_map(architecture(config), config.num_hidden_layers)
-    by_head = config.model_type == "gpt_neox" or not getattr(config, "multi_query", True)
+    by_head = config.model_type in ("gpt_neox", "bloom") or not getattr(config, "multi_query", True)
     changes = {"attn_qkv": (by_part, config.num_attention_heads)} if by_head else {}
     if config.model_type in PERMUTED:
         changes |= {"attn_q": (as_pairs, config.num_attention_heads), "attn_k": (as_pairs, config.num_key_value_heads)}
     for name in oracle.state_dict():
-        file = names.get_name(name, (".weight", ".bias"))
+        spellings = (name, name.removeprefix("transformer."))
+        file = next(filter(None, (names.get_name(each, (".weight", ".bias")) for each in spellings)), None)
         apart = ".experts." in name or name.endswith("sinks")  # in expert_tensors()
         if file is not None and not apart and not (file == "output.weight" and config.tie_word_embeddings):
             yield file, name, *changes.get(file.split(".")[-2], (None, 0))
 
 
 def as_stored(weight, file, config):
-    """Norms of Gemma as they multiply, and GPT-2's matrices as [out, in]."""
-    if config.model_type.startswith("gemma") and file.endswith("norm.weight"):
+    """Norms of Gemma and Nemotron as they multiply, and GPT-2's matrices as [out, in]."""
+    if config.model_type.startswith(("gemma", "nemotron")) and file.endswith("norm.weight"):
         return weight + np.float32(1)
     turns = config.model_type == "gpt2" and weight.ndim == 2 and file.startswith("blk.")
     return np.ascontiguousarray(weight.T) if turns else weight
@@ -274,11 +283,12 @@ def write_keys(writer, config):
     heads = config.num_attention_heads
     own = getattr(config, "head_dim", None)
     head_dim = own or config.hidden_size // heads
+    ignored = config.model_type in ("bloom", "mpt")  # which have 4 times the width
     widths = [getattr(config, key, None) for key in ("ffn_hidden_size", "n_inner", "intermediate_size")]
-    writer.add_context_length(config.max_position_embeddings)
+    writer.add_context_length(getattr(config, "max_seq_len", None) or getattr(config, "max_position_embeddings", 64))
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(next(filter(None, widths)))
+    writer.add_feed_forward_length(4 * config.hidden_size if ignored else next(filter(None, widths)))
     writer.add_head_count(heads)
     writer.add_head_count_kv(
         1 if getattr(config, "multi_query", False) else getattr(config, "num_key_value_heads", heads)
@@ -292,9 +302,8 @@ def write_keys(writer, config):
     if config.model_type == "exaone4" and config.sliding_window is not None:
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     rms = getattr(config, "rms_norm_eps", None)
-    writer.add_layer_norm_rms_eps(rms) if rms else writer.add_layer_norm_eps(
-        getattr(config, "layer_norm_eps", None) or config.layer_norm_epsilon
-    )
+    layer = [getattr(config, f"{key}norm_{end}", None) for key in ("layer_", "") for end in ("eps", "epsilon")]
+    writer.add_layer_norm_rms_eps(rms) if rms else writer.add_layer_norm_eps(next(filter(None, layer), 1e-5))
     rope = getattr(config, "rope_parameters", None) or {}
     rope = rope.get("full_attention", rope)
     if rope:

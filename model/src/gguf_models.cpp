@@ -61,7 +61,7 @@ void add_window_pattern(const json& metadata, const std::string& prefix, json& o
 // another scale.
 json config_of_metadata(const json& metadata, const std::string& type, const RotaryReport& report) {
   const std::string prefix = type + ".";
-  json object = {{"num_attention_heads", report.heads}, {"norm_topk_prob", true}};
+  json object = {{"num_attention_heads", report.heads}, {"norm_topk_prob", type != "olmoe"}};
   for (const auto& [theirs, ours] : kGgufKeys) {
     if (const json* const value = given(metadata, prefix + theirs); value != nullptr) object[ours] = *value;
   }
@@ -128,6 +128,11 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
   if (metadata.boolean(key("attention.causal").c_str(), is_causal) != is_causal)
     fail(path, "{} must be {} for {}, got {}", key("attention.causal"), is_causal,
          is_causal ? "a decoder" : "an encoder", !is_causal);
+  for (const auto& [name, only] : {std::pair("attention.clamp_kqv", 0), {"attention.max_alibi_bias", 8}}) {
+    const json* const value = given(file.metadata(), key(name));
+    if (value != nullptr && *value != only)
+      fail(path, "{} must be absent or {}, got {}", key(name), only, shown(*value));
+  }
   RotaryReport report;
   if (family->rotates) {
     report = report_of_gguf(file, path);

@@ -56,11 +56,17 @@ def test_models(family, changes, tmp_path):
 
 FAMILIES = {name: (name, {}) for name in ("gemma", "phi", "phi3", "stablelm", "olmo2", "granite", "cohere")}
 FAMILIES |= {name: (name, {}) for name in ("exaone4", "gpt2", "falcon", "mixtral", "qwen3")}
-FAMILIES |= {name: VARIANTS[name] for name in ("phi3-partial", "stablelm-parallel", "exaone4-whole", "falcon-heads")}
+FAMILIES |= {name: (name, {}) for name in ("olmo", "olmoe", "ernie4_5", "seed_oss", "arcee", "nemotron", "jais2")}
+FAMILIES |= {name: (name, {}) for name in ("bloom", "mpt")}
+FAMILIES |= {
+    name: VARIANTS[name]
+    for name in ("cohere-norms", "phi3-partial", "stablelm-parallel", "exaone4-whole", "falcon-heads")
+}
 FAMILIES |= {
     "gemma2": ("gemma2", {"query_pre_attn_scalar": 24}),  # the size of heads, without a key
     "gemma3": ("gemma3", {"num_hidden_layers": 7, "query_pre_attn_scalar": 24}),
     "smollm3": ("smollm3", {"num_hidden_layers": 5, "no_rope_layer_interval": 4}),
+    "starcoder2": ("starcoder2", {"sliding_window": None}),
     "cohere2": ("cohere2", {"num_hidden_layers": 5, "layer_types": None}),
     "qwen3_moe": ("qwen3_moe", {"norm_topk_prob": True}),
     "gpt_oss": ("gpt_oss", {"rope_parameters": YARN | {"truncate": True}, "swiglu_limit": 7.0}),
@@ -114,7 +120,7 @@ def architecture(name):
     [
         (as_iq2_xxs, r"tensor \"blk\.1\.ffn_up\.weight\" must be of type F32, F16, .*, got IQ2_XXS"),
         (architecture(b"rwkv7"), "must rotate|rwkv7"),
-        (architecture(b"olmoe"), "must be .*llama, .*gptneox"),
+        (architecture(b"plamo"), "must be .*llama, .*gptneox"),
         (
             lambda data: data.replace(b"blk.2.ffn_norm", b"blk.9.ffn_norm", 1),
             "must have the tensor blk.2.ffn_norm.weight, got none",
@@ -137,6 +143,7 @@ def test_bad_files(change, message, tmp_path):
     [
         ({"add_expert_count": 8}, r"must have the tensor blk\.0\.ffn_gate_inp\.weight, got none"),
         ({"add_causal_attention": False}, r"llama\.attention\.causal must be true for a decoder, got false"),
+        ({"add_clamp_kqv": 8.0}, r"llama\.attention\.clamp_kqv must be absent or 0, got 8"),
         ({"add_rope_freq_base_swa": 1e4}, "must have one rotation that is known, got 2 of"),
         ({"add_eot_token_id": 71}, r"must have one of the 71 rows of token_embd\.weight, got token 71"),
     ],

@@ -119,6 +119,7 @@ WITHOUT_GRAPH = {
     "phi3": "joined_groups",
     "smollm3": "layers_without_rotation",
     "mixtral": "experts",
+    "bloom": "linear_positions",
 }
 
 

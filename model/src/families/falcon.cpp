@@ -82,7 +82,9 @@ ModelFamily falcon() {
 
 ModelFamily bloom() {
   static const std::vector<ModuleName> kModules =
-      joined({{"embeddings.LayerNorm", "word_embeddings_layernorm", "token_embd_norm"}}, kFalconModules);
+      joined({{"embeddings.LayerNorm", "word_embeddings_layernorm", "token_embd_norm"},
+              {"encoder.layer.{}.output.LayerNorm", "h.{}.post_attention_layernorm", "blk.{}.ffn_norm"}},
+             kFalconModules);
   ModelFamily family = falcon();
   family.model_type = family.gguf = "bloom";
   family.classes = "Bloom";

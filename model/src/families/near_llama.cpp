@@ -34,9 +34,13 @@ ModelFamily ernie4_5() {
 }
 
 ModelFamily seed_oss() {
+  static const std::vector<ModuleName> kModules = joined(
+      {{"encoder.layer.{}.output.LayerNorm", "layers.{}.post_attention_layernorm", "blk.{}.post_attention_norm"}},
+      llama_modules());
   ModelFamily family = llama();
   family.model_type = family.gguf = "seed_oss";
   family.classes = "SeedOss";
+  family.modules = kModules;
   family.defaults = R"({"num_key_value_heads": 8, "eos_token_id": 2})";
   family.keys.push_back("attention_out_bias");
   family.read = [](const Keys& keys, ModelConfig& config) {
