@@ -136,7 +136,7 @@ class ModelFiles {
     info_ = model.info();
     terms_ = model.position_terms();
     config_ = load_any_config(model_dir);
-    if (is_decoder()) config_.position_encodings.clear();  // which has rotations instead
+    if (!config_.rotations.empty() && is_decoder()) config_.position_encodings.clear();  // which has those instead
     head_ = bare ? Head::kNone : config_.head();
     files_ = std::make_unique<const CheckpointFiles>(model_dir, kFilesWhere);
     std::vector<NamedShape> shapes = files_->shapes();

@@ -9,6 +9,7 @@ import foreign_encoders as encoders
 import roformer_cpp
 from engine_case import assert_close
 from onnx_case import OPSETS, kept, open_session, oracle_outputs, padded, run
+from rotary_decoders import make_decoder, make_rows, oracle_logits
 
 SHAPES = ({}, {"hidden_size": 60, "num_attention_heads": 6, "intermediate_size": 44})
 PAD = 3  # of decoders that classify
@@ -54,3 +55,13 @@ def test_families(family, head, i, tmp_path):
     longer = [np.ones((1, 14), np.int64)[(None,) * (head == "ForMultipleChoice")]] * 3
     with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, match="out of data bounds"):
         run(tmp_path / "model.onnx", *longer)
+
+
+@pytest.mark.parametrize("family", ["olmo", "glm4", "starcoder2", "nemotron", "persimmon", "opt"])
+def test_decoders(family, tmp_path):
+    """Norms without weights, of results, of 1 + weight and of heads; the square of ReLU; windows; trained positions."""
+    oracle = make_decoder(family, tmp_path)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=17)
+    for row in make_rows():
+        ids = row[None].astype(np.int64)
+        assert_close(run(tmp_path / "model.onnx", ids, np.ones_like(ids), None)["logits"][0], oracle_logits(oracle, row))
