@@ -317,7 +317,7 @@ OPENING = {
 # Files of models without a vocabulary and weights, which kinds of commands refuse them, and by which words.
 REFUSED_FILES = {
     "bart": (AutoConfig.for_model("bart").to_dict(), "all", "computes, roformer, bert"),
-    "olmo": (AutoConfig.for_model("olmo").to_dict(), "all", "computes, roformer, bert"),
+    "mamba": (AutoConfig.for_model("mamba").to_dict(), "all", "computes, roformer, bert"),
     "llama": (AutoConfig.for_model("llama").to_dict(), "encoder translation", "Engine and roformer generate open"),
     "bert": (AutoConfig.for_model("bert").to_dict(), "translation", "Engine and roformer embed open"),
     "marian": (MarianConfig().to_dict(), "encoder decoder", "load_translation_model and roformer translate open"),
