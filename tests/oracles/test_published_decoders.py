@@ -24,6 +24,9 @@ def rotation(theta, **other):
     return {"rope_parameters": {"rope_type": "default", "rope_theta": theta} | other}
 
 
+PUBLISHED_YARN = {"beta_fast", "beta_slow", "factor", "original_max_position_embeddings", "rope_type"}
+
+
 def own_code(name):
     return {
         "auto_map": {"AutoConfig": f"configuration_{name}.Config", "AutoModelForCausalLM": f"modeling_{name}.Model"}
@@ -93,6 +96,17 @@ PUBLISHED = {
         "hidden_act": "silu", "layer_types": ["full_attention"] * 3, "max_window_layers": 28, "mlp_bias": False,
         "no_rope_layer_interval": 4, "no_rope_layers": [1, 0, 1], "pretraining_tp": 2, "rms_norm_eps": 1e-6,
         "rope_theta": 5000000.0, "sliding_window": None, "use_sliding_window": False}),
+    "SmolLM3 with windows": ("smollm3", rotation(5e6) | {"no_rope_layers": [0, 1, 0], "use_sliding_window": True,
+                             "sliding_window": 9}, SHARED | {
+        "no_rope_layers": [0, 1, 0], "rope_theta": 5000000.0, "sliding_window": 9, "use_sliding_window": True}),
+    "SmolLM3 with windows by interval": ("smollm3", rotation(5e6) | {"use_sliding_window": True, "sliding_window": 9},
+                                         SHARED | {"no_rope_layer_interval": 2, "rope_theta": 5000000.0,
+                                                   "sliding_window": 9, "use_sliding_window": True}),
+    "Ministral-8B": ("ministral", {"layer_types": None}, SHARED | {
+        "head_dim": 24, "hidden_act": "silu", "rope_theta": 10000.0, "sliding_window": 9}),
+    "Olmo-3-1025-7B": ("olmo3", {"num_hidden_layers": 5, "layer_types": None}, SHARED | {
+        "hidden_act": "silu", "rope_scaling": {key: value for key, value in YARN.items() if key in PUBLISHED_YARN},
+        "rope_theta": 500.0, "sliding_window": 9}),
     "OLMo-2-1124-7B": ("olmo2", rotation(5e5) | {"rms_norm_eps": 1e-6}, SHARED | {
         "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 500000, "tie_word_embeddings": False}),
     "c4ai-command-r-v01": ("cohere", rotation(8e6) | {"logit_scale": 0.0625}, SHARED | {
