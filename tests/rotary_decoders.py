@@ -82,6 +82,12 @@ FAMILIES |= {
     "gpt_oss": ("GptOssConfig", "GptOssForCausalLM", EXPERTS | MIXED | {"head_dim": 24, "rope_parameters": YARN,
                 "swiglu_limit": 1.5}),
     "olmoe": ("OlmoeConfig", "OlmoeForCausalLM", GROUPED | {"num_experts": 4, "num_experts_per_tok": 2}),
+    "granitemoe": ("GraniteMoeConfig", "GraniteMoeForCausalLM", EXPERTS | {"embedding_multiplier": 3.0,
+                   "attention_multiplier": 0.1, "residual_multiplier": 0.4, "logits_scaling": 3.0}),
+    "hyperclovax": ("HyperCLOVAXConfig", "HyperCLOVAXForCausalLM", GROUPED | {"embedding_multiplier": 3.0,
+                    "attention_multiplier": None, "residual_multiplier": 0.4, "logits_scaling": 3.0}),
+    "vaultgemma": ("VaultGemmaConfig", "VaultGemmaForCausalLM", NARROW | MIXED | {"query_pre_attn_scalar": 20,
+                   "attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0}),
     "olmo": ("OlmoConfig", "OlmoForCausalLM", GROUPED),
     "olmo3": ("Olmo3Config", "Olmo3ForCausalLM", GROUPED | MIXED | {"rope_parameters": {"full_attention": YARN |
               {"truncate": True}, "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}}),
@@ -130,6 +136,7 @@ VARIANTS = {
     "qwen3-moe-windows": ("qwen3_moe", {"use_sliding_window": True, "sliding_window": 9}),
     "ministral-alike": ("ministral", {"layer_types": None}),
     "glm-without-biases": ("glm", {"attention_bias": False}),
+    "hyperclovax-without-norms": ("hyperclovax", {"use_post_norm": False, "attention_multiplier": 0.1}),
     "ernie4_5-biases": ("ernie4_5", {"use_bias": True}),
     "seed_oss-biases": ("seed_oss", {"attention_bias": False, "attention_out_bias": True, "mlp_bias": True}),
     "starcoder2-without-biases": ("starcoder2", {"use_bias": False}),
@@ -174,14 +181,8 @@ ARCHITECTURES = {
     "mixtral": "llama",
     "gpt_oss": "gpt-oss",
 }
-PERMUTED = (
-    "llama",
-    "mixtral",
-    "granite",
-    "smollm3",
-    "olmo",
-    "arcee",
-)  # families whose queries and keys llama.cpp's converter reorders
+# Families whose queries and keys llama.cpp's converter reorders.
+PERMUTED = ("llama", "mixtral", "granite", "granitemoe", "smollm3", "olmo", "arcee")
 
 
 def architecture(config):
@@ -223,7 +224,7 @@ def gguf_names(oracle):
     if config.model_type in PERMUTED:
         changes |= {"attn_q": (as_pairs, config.num_attention_heads), "attn_k": (as_pairs, config.num_key_value_heads)}
     for name in oracle.state_dict():
-        spellings = (name, name.removeprefix("transformer."))
+        spellings = (name, name.removeprefix("transformer."), name.replace(".router.", ".router.layer."))
         file = next(filter(None, (names.get_name(each, (".weight", ".bias")) for each in spellings)), None)
         apart = ".experts." in name or name.endswith("sinks")  # in expert_tensors()
         if file is not None and not apart and not (file == "output.weight" and config.tie_word_embeddings):

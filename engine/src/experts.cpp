@@ -129,6 +129,10 @@ Experts::Experts(const Weights& weights, const std::string& layer, const ModelCo
         down = part("down.weight");
         down_bias = part("down.bias");
         break;
+      case Files::kJoined:
+        up = part("gate_up.weight");
+        down = part("down.weight");
+        break;
       case Files::kInterleaved:
       case Files::kBlocks: {
         const bool packed = block_.expert_files == Files::kBlocks;

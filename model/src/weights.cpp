@@ -109,6 +109,10 @@ void add_experts(Builder& to, const std::string& layer, const ModelConfig& c) {
       stacked("up", inner, width);
       stacked("down", width, inner);
       return;
+    case BlockSpec::ExpertFiles::kJoined:
+      stacked("gate_up", 2 * inner, width);
+      stacked("down", width, inner);
+      return;
     case BlockSpec::ExpertFiles::kInterleaved:
       matrix(experts + "gate_up_proj", {count, width, 2 * inner});
       to.add(experts + "gate_up_proj_bias", {count, 2 * inner}, WeightRole::kBias);

@@ -57,7 +57,7 @@ def test_models(family, changes, tmp_path):
 FAMILIES = {name: (name, {}) for name in ("gemma", "phi", "phi3", "stablelm", "olmo2", "granite", "cohere")}
 FAMILIES |= {name: (name, {}) for name in ("exaone4", "gpt2", "falcon", "mixtral", "qwen3")}
 FAMILIES |= {name: (name, {}) for name in ("olmo", "olmoe", "ernie4_5", "seed_oss", "arcee", "nemotron", "jais2")}
-FAMILIES |= {name: (name, {}) for name in ("bloom", "mpt")}
+FAMILIES |= {name: (name, {}) for name in ("bloom", "mpt", "granitemoe")}
 FAMILIES |= {
     name: VARIANTS[name]
     for name in ("cohere-norms", "phi3-partial", "stablelm-parallel", "exaone4-whole", "falcon-heads")

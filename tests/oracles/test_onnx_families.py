@@ -64,4 +64,6 @@ def test_decoders(family, tmp_path):
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=17)
     for row in make_rows():
         ids = row[None].astype(np.int64)
-        assert_close(run(tmp_path / "model.onnx", ids, np.ones_like(ids), None)["logits"][0], oracle_logits(oracle, row))
+        assert_close(
+            run(tmp_path / "model.onnx", ids, np.ones_like(ids), None)["logits"][0], oracle_logits(oracle, row)
+        )

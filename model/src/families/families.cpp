@@ -47,6 +47,9 @@ ModelFamily mpt();
 ModelFamily opt();
 ModelFamily gpt_neo();
 ModelFamily gpt_bigcode();
+ModelFamily granitemoe();
+ModelFamily hyperclovax();
+ModelFamily vaultgemma();
 ModelFamily gte();
 ModelFamily gte_of_authors();
 ModelFamily gte_of_snowflake();
@@ -156,6 +159,9 @@ std::span<const ModelFamily> model_families() {
                                                opt(),
                                                gpt_neo(),
                                                gpt_bigcode(),
+                                               granitemoe(),
+                                               hyperclovax(),
+                                               vaultgemma(),
                                                nomic_bert(),
                                                bert_of_gguf(),
                                                modernbert(),

@@ -141,6 +141,8 @@ std::vector<ModuleName> joined(std::initializer_list<ModuleName> own, std::span<
 // rotation is that of layers with windows.
 void read_layer_types(const Keys& keys, int64_t window, const std::function<bool(int64_t)>& slides,
                       ModelConfig& config);
+// num_local_experts or num_experts, and num_experts_per_tok.
+void read_expert_counts(const Keys& keys, ModelConfig& config);
 // The activation that a key names; absent: `fallback`.
 Activation activation_in(const Keys& keys, const char* key, Activation fallback);
 // classifier_pooling, which must be one of `names`; absent: the first.

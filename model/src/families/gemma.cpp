@@ -1,6 +1,6 @@
 // Gemma (arXiv 2403.08295) and Gemma 2 (arXiv 2408.00118): Llama's blocks with RMS norms of 1 + weight, gates of GELU
 // and embeddings times the root of their width. Gemma 2 caps scores and logits, has norms of each part's result, too,
-// and windows in every second layer.
+// and windows in every second layer; VaultGemma (arXiv 2510.15001) lacks these norms.
 #include <cmath>
 
 #include "../rotary_report/parts.h"
@@ -52,6 +52,15 @@ ModelFamily gemma2() {
     config.block.score_cap = keys.number("attn_logit_softcapping", 0, kMultiplierRange);
     config.heads.logit_cap = keys.number("final_logit_softcapping", 0, kMultiplierRange);
   };
+  return family;
+}
+
+ModelFamily vaultgemma() {
+  ModelFamily family = gemma2();
+  family.model_type = "vaultgemma";
+  family.gguf = "";
+  family.classes = "VaultGemma";
+  family.block.post_norm = false;
   return family;
 }
 

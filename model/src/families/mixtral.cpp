@@ -25,12 +25,6 @@ std::vector<ModuleName> with_experts(std::string_view router, std::string_view g
                 llama_modules());
 }
 
-void read_expert_counts(const Keys& keys, ModelConfig& config) {
-  BlockSpec& block = config.block;
-  block.experts = keys.integer({"num_local_experts", "num_experts"}, 1, kMaxExperts);
-  block.experts_per_token = keys.integer({"num_experts_per_tok"}, 1, block.experts);
-}
-
 void read_qwen3_moe(const Keys& keys, ModelConfig& config) {
   BlockSpec& block = config.block;
   read_expert_counts(keys, config);
@@ -64,6 +58,12 @@ void read_gpt_oss(const Keys& keys, ModelConfig& config) {
 }
 
 }  // namespace
+
+void read_expert_counts(const Keys& keys, ModelConfig& config) {
+  BlockSpec& block = config.block;
+  block.experts = keys.integer({"num_local_experts", "num_experts"}, 1, kMaxExperts);
+  block.experts_per_token = keys.integer({"num_experts_per_tok"}, 1, block.experts);
+}
 
 ModelFamily mixtral() {
   static const std::vector<ModuleName> kModules =

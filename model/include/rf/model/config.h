@@ -106,10 +106,11 @@ struct BlockSpec {
   int64_t expert_width = 0;       // 0: intermediate_size
   bool expert_shares_one = true;  // the p of a token are divided by their sum
   bool expert_bias = false;       // of the router and of the matrices of experts
-  // The file has a matrix for each expert; one for all, [experts, out, in]; one for all with gate and up in one of
-  // columns in turn, [experts, in, out] (gpt-oss), or that as blocks of MXFP4, [experts, out, in / 32, 16]; or the rows
-  // of all experts one below the other, with a bias of their sum (nomic-embed-text-v2-moe).
-  enum class ExpertFiles { kEach, kStacked, kInterleaved, kBlocks, kRows } expert_files = ExpertFiles::kEach;
+  // The file has a matrix for each expert; one for all, [experts, out, in]; the same with gate and up in one (Granite);
+  // one for all with gate and up in one of columns in turn, [experts, in, out] (gpt-oss), or that as blocks of MXFP4,
+  // [experts, out, in / 32, 16]; or the rows of all experts one below the other, with a bias of their sum
+  // (nomic-embed-text-v2-moe).
+  enum class ExpertFiles { kEach, kStacked, kJoined, kInterleaved, kBlocks, kRows } expert_files = ExpertFiles::kEach;
   // > 0: gates are g sigmoid(expert_slope g) of g at most expert_limit, times 1 + up within it on both sides (gpt-oss).
   double expert_limit = 0, expert_slope = 1.702;
   // With pre_norm, a third part of each layer: x + norm(down(act(gate(x)) * e)), where e is the RMS norm of the layer's
