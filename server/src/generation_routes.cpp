@@ -362,7 +362,7 @@ struct TextStream {
 
 tasks::AnswerReader reader_of(const Generation& generation) {
   tasks::AnswerReader reader(generation.answer);
-  static_cast<void>(reader.add(generation.begun));
+  reader.begin(generation.begun);
   return reader;
 }
 

@@ -62,18 +62,20 @@ std::vector<AnswerReader::Call> calls_of(std::string_view text) {
   return calls;
 }
 
-// A schema whose references are to places below `root`.
-CallJson placed_below(const std::string& root, CallJson schema) {
-  if (!schema.is_structured()) return schema;
+// Makes references of a schema, or of a list of them, those to places below `root`.
+void place_below(const std::string& root, CallJson& schema) {
+  if (!schema.is_structured()) return;
   for (auto item : schema.items()) {
     CallJson& each = item.value();
-    if (item.key() == "$ref" && each.is_string() && each.get<std::string>().starts_with('#')) {
+    const std::string& key = item.key();
+    if (key == "$ref" && each.is_string() && each.get<std::string>().starts_with('#')) {
       each = root + each.get<std::string>().substr(1);
-    } else if (item.key() != "const" && item.key() != "enum") {
-      each = placed_below(root, std::move(each));
+    } else if (each.is_object() && (key == "properties" || key == "$defs" || key == "definitions")) {
+      for (auto named : each.items()) place_below(root, named.value());  // whose names may be those of keywords
+    } else if (key != "const" && key != "enum") {
+      place_below(root, each);
     }
   }
-  return schema;
 }
 
 }  // namespace
@@ -117,8 +119,10 @@ ForcedCall forced_call(const AnswerFormat& format, const nlohmann::ordered_json&
     if (name && function["name"] != *name) continue;
     callee = function["name"].get<std::string>();
     const std::string id = std::to_string(calls.size()), place = "#/$defs/" + id;
-    const CallJson parameters = function.value("parameters", CallJson());
-    schemas[id] = parameters.empty() ? CallJson{{"type", "object"}} : placed_below(place, parameters);
+    CallJson parameters = function.value("parameters", CallJson());
+    if (parameters.empty()) parameters = {{"type", "object"}};
+    place_below(place, parameters);
+    schemas[id] = std::move(parameters);
     const CallJson properties = {{"name", {{"const", callee}}}, {arguments, {{"$ref", place}}}};
     calls.push_back({{"type", "object"}, {"properties", properties}, {"required", {"name", arguments}}});
   }
@@ -236,8 +240,9 @@ bool AnswerReader::read_call(End end, Part& part) {
   const size_t begin = held_.find(kCall) + kCall.size();  // behind white space
   const size_t last = is_over ? mark : held_.size(), all = is_over ? mark + kCallEnd.size() : last;
   const std::vector<Call> calls = calls_of(std::string_view(held_).substr(begin, std::max(last, begin) - begin));
+  const size_t own = std::exchange(of_prompt_, 0);
   if (calls.empty()) {
-    part.content += held_.substr(0, all);
+    part.content += held_.substr(own, all - own);
   } else {
     part.calls.insert(part.calls.end(), calls.begin(), calls.end());
     has_calls_ = true;
@@ -260,7 +265,7 @@ void AnswerReader::read_whole(Part& part) {
     calls = calls_of(list);
   }
   if (calls.empty()) {
-    part.content += held_;
+    part.content += held_.substr(of_prompt_);
   } else {
     part.calls = std::move(calls);
     has_calls_ = true;

@@ -147,7 +147,11 @@ def test_schema_and_calls(client):
     assert json.loads(client.chat.completions.create(**options).choices[0].message.content) == call
 
 
-SIZE = {"$defs": {"Size": {"enum": ["S", "L"]}}, "properties": {"size": {"$ref": "#/$defs/Size"}}, "required": ["size"]}
+SIZE = {  # names may be keywords of schemas
+    "$defs": {"const": {"$ref": "#/$defs/Size"}, "Size": {"enum": ["S", "L"]}},
+    "properties": {"enum": {"$ref": "#/$defs/const"}},
+    "required": ["enum"],
+}
 FLAG = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}
 TOOLS = [{"type": "function", "function": {"name": n, "parameters": p}} for n, p in (("size", SIZE), ("flag", FLAG))]
 
@@ -183,6 +187,10 @@ def test_forced_calls_in_other_formats(tmp_path):
             (call,) = result["choices"][0]["message"]["tool_calls"]
             assert call["function"]["name"] == "flag" and set(json.loads(call["function"]["arguments"])) == {"on"}
             assert result["choices"][0]["message"].keys() == {"role", "tool_calls", "content"}
+            short = body | {"tool_choice": named, "max_completion_tokens": 4, "logprobs": True}
+            (choice,) = server.post("/v1/chat/completions", short)["choices"]
+            made = "".join(token["token"] for token in choice["logprobs"]["content"])
+            assert (choice["message"], choice["finish_reason"]) == ({"role": "assistant", "content": made}, "length")
 
 
 def test_content_beside_calls(tmp_path):

@@ -66,6 +66,11 @@ class AnswerReader {
                : format.reasoning == AnswerFormat::Reasoning::kMarked ? Place::kBegin
                                                                       : Place::kReasoning) {}
 
+  // The part of an answer that its prompt has, as of a forced call. It comes first, and is no content.
+  void begin(std::string_view text) {
+    static_cast<void>(add(text));
+    of_prompt_ = held_.size();
+  }
   // What `text` adds; text that may become a mark is held back.
   Part add(std::string_view text) { return read(text, End::kNo); }
   Part finish() { return read("", End::kYes); }
@@ -90,6 +95,7 @@ class AnswerReader {
   AnswerFormat format_;
   Place place_;
   std::string held_;
+  size_t of_prompt_ = 0;  // bytes at the front of held_
   bool has_calls_ = false, has_reasoned_ = false;
   std::string header_;  // of the message
 };
