@@ -266,7 +266,7 @@ class SchemaReader {
   }
 
   static bool tells_apart(const std::vector<const Schema*>& objects, const std::string& name) {
-    std::set<std::string> seen;
+    std::set<nlohmann::json> seen;  // 1 and 1.0 are equal, and so are objects in any order
     return std::ranges::all_of(objects, [&](const Schema* object) {
       const Schema properties = object->value("properties", Schema());
       const Schema property = properties.is_object() ? properties.value(name, Schema()) : Schema();
@@ -274,7 +274,7 @@ class SchemaReader {
       const Schema constants =
           property.contains("const") ? Schema::array({property["const"]}) : property.value("enum", Schema::array());
       return !constants.empty() && std::ranges::all_of(constants, [&](const Schema& constant) {
-        return seen.insert(constant.dump(-1, ' ', true, Schema::error_handler_t::replace)).second;
+        return seen.insert(nlohmann::json(constant)).second;
       });
     });
   }
