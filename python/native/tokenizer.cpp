@@ -137,7 +137,8 @@ class Tokenizer {
     });
   }
 
-  // chat_template: the template, or the name of one of the model's. variables: JSON, in place of those of the model.
+  // chat_template: the template, or the name of one of the model's. variables: JSON, in place of those of the model;
+  // with messages, a list of objects.
   std::string render_chat(const std::string& chat_template, const std::string& variables) const {
     const nb::gil_scoped_release release;
     const bool is_template = !std::ranges::all_of(
@@ -146,6 +147,7 @@ class Tokenizer {
         is_template ? text::ChatTemplate(chat_template, kWhere) : template_of_model(chat_template);
     auto all = text::chat_variables(tokenizer_, nlohmann::ordered_json::array(), text::GenerationPrompt::kNone);
     all.update(nlohmann::ordered_json::parse(variables));
+    std::ranges::for_each(all["messages"], text::complete_message);
     return own.render(all);
   }
 

@@ -194,7 +194,8 @@ class Tokenizer:
         """The prompt of a conversation, by the template of the model, as transformers makes it.
 
         Args:
-            conversation: messages such as ``{"role": "user", "content": "Hello"}``, or a list of conversations.
+            conversation: messages such as ``{"role": "user", "content": "Hello"}``, or a list of conversations. What is
+                None in a message is absent.
             tools: JSON schemas of functions that the model may call.
             documents: texts with titles that it may read.
             chat_template: another template, or the name of one of the model's.
@@ -291,12 +292,9 @@ class Tokenizer:
 
 
 def _message(message: Any) -> dict[str, Any]:
-    """As transformers gives it to a template: with reasoning under each of its names."""
     if not isinstance(message, dict):
         raise TypeError(f"[{_WHERE}] a message must be a dict, got {_checks.kind(message)}")
-    names = ("reasoning_content", "thinking", "reasoning")
-    reasoning = next((message[name] for name in names if message.get(name) is not None), None)
-    return message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
+    return message
 
 
 def _rule(name: str, given: Any, rules: tuple[str, ...], default: str, none: str) -> str:

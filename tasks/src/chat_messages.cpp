@@ -1,10 +1,9 @@
 // What templates read of messages (chat_messages.h).
 #include "chat_messages.h"
 
-#include <iterator>
-
 #include "rf/io/error.h"
 #include "rf/io/utf8.h"
+#include "rf/text/chat_template.h"
 
 namespace rf::tasks {
 
@@ -25,17 +24,6 @@ void read_arguments(OrderedJson& message) {
   }
 }
 
-// As in transformers.
-void name_reasoning(OrderedJson& message) {
-  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
-    if (!message.contains(name)) continue;
-    const OrderedJson reasoning = message[name];
-    message.emplace("thinking", OrderedJson(reasoning));
-    message["reasoning_content"] = reasoning;
-    return;
-  }
-}
-
 }  // namespace
 
 OrderedJson messages_of(OrderedJson messages) {
@@ -44,10 +32,8 @@ OrderedJson messages_of(OrderedJson messages) {
   for (OrderedJson& message : messages) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
       refuse("a message must be an object with a role, got another value");
-    for (auto item = message.begin(); item != message.end();)
-      item = item->is_null() ? message.erase(item) : std::next(item);  // as in transformers
+    text::complete_message(message);
     read_arguments(message);
-    name_reasoning(message);
     if (!message.contains("content")) continue;
     OrderedJson& content = message["content"];
     if (content.is_array()) {

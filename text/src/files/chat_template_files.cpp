@@ -1,6 +1,8 @@
 // Finds the chat template of a model.
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "rf/io/files.h"
 #include "rf/io/gguf.h"
@@ -54,6 +56,20 @@ std::optional<ChatTemplate> read_chat_template(const std::string& model, const s
   const json* source = named_template(file, asked, where);
   if (source == nullptr) return std::nullopt;
   return ChatTemplate(source->get<std::string>(), where);
+}
+
+void complete_message(nlohmann::ordered_json& message) {
+  for (auto item = message.begin(); item != message.end();)
+    item = item->is_null() ? message.erase(item) : std::next(item);
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    if (!message.contains(name)) continue;
+    const nlohmann::ordered_json reasoning = message[name];
+    nlohmann::ordered_json named = {{"thinking", reasoning}};  // in front, as there
+    named.update(message);
+    named["reasoning_content"] = reasoning;
+    message = std::move(named);
+    return;
+  }
 }
 
 nlohmann::ordered_json chat_variables(const Tokenizer& tokenizer, nlohmann::ordered_json messages,

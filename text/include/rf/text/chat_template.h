@@ -48,6 +48,10 @@ inline constexpr const char* kDefaultChatTemplate = "default";
 std::optional<ChatTemplate> read_chat_template(const std::string& model,
                                                const std::string& name = kDefaultChatTemplate);
 
+// Makes a message, an object, what transformers gives to a template: nothing is null, and reasoning has each of its
+// names.
+void complete_message(nlohmann::ordered_json& message);
+
 enum class GenerationPrompt { kNone, kAdded };
 
 // What a template sees besides what a caller adds: the messages, a list of {"role", "content"}; no tools and no
