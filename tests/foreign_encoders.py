@@ -71,6 +71,11 @@ FAMILIES = {
         BERT_HEADS,
         DEBERTA_V2 | {"max_relative_positions": 9, "position_biased_input": True, "type_vocab_size": 2},
     ),
+    "deberta-v2 convolution": (
+        "DebertaV2",
+        BERT_HEADS,
+        DEBERTA_V2 | {"position_buckets": 16, "conv_kernel_size": 3, "conv_act": "gelu", "embedding_size": 20},
+    ),
     "deberta": ("Deberta", BERT_HEADS[:-1], DEBERTA | {"max_relative_positions": 11}),
     "ernie": ("Ernie", (*BERT_HEADS, "ForNextSentencePrediction"), {"use_task_id": True}),
     "albert": ("Albert", BERT_HEADS, {"embedding_size": 20, "num_hidden_layers": 3}),
@@ -78,8 +83,10 @@ FAMILIES = {
 # With a module for training; of the others, the part that has none.
 UNTRAINED = {
     "embedding_gemma2_text": "a projection of its results",
+    "deberta-v2 convolution": "a convolution of its embeddings",
 }
 TRAINED = [family for family in FAMILIES if family not in UNTRAINED]
+WITHOUT_GRAPH = {"deberta-v2 convolution": "convolution"}
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]
 
 

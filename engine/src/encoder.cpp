@@ -66,9 +66,14 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
   if (config.type_vocab_size > 0) types_ = weights.mapped_rows(prefix + "embeddings.token_type_embeddings.weight");
   if (config.task_vocab_size > 0) tasks_ = weights.mapped_rows(prefix + kTaskTypes);
   if (config.embedding_norm)
-    embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
+    embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_norm_size());
   if (config.projects_embeddings())
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
+  if (config.block.conv_kernel > 0) {
+    const std::string name = prefix + kConvolution;
+    convolution_ = read_convolution(weights, name + ".conv", config.block.conv_groups, precision);
+    convolution_norm_ = read_norm(weights, name + ".LayerNorm", config, config.hidden_size);
+  }
   for (int64_t i = 0; i < (config.block.shared ? 1 : config.num_hidden_layers); ++i) {
     const LayerInputs& largest = inputs[static_cast<size_t>(i)];
     blocks_.push_back(read_block(weights, prefix, config, i, precision, largest));
@@ -116,7 +121,8 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
   Sequences with_ids = input.sequences;
   with_ids.ids = input.ids;
   position_->add_input(with_ids, sum, width);
-  if (embeddings_norm_.columns > 0) embeddings_norm_(RF_F32, tokens, sum, nullptr, sum);
+  const bool norms_last = config_.block.embedding_norm_last;
+  if (embeddings_norm_.columns > 0 && !norms_last) embeddings_norm_(RF_F32, tokens, sum, nullptr, sum);
   if (embeddings_project_.empty()) return from_floats(dtype_, tokens * width, sum, x);
   void* rounded = sum;
   if (dtype_ != RF_F32) {
@@ -124,6 +130,7 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
     from_floats(dtype_, tokens * width, sum, rounded);
   }
   embeddings_project_(tokens, rounded, width, x);
+  if (norms_last) embeddings_norm_(dtype_, tokens, x, nullptr, x);
 }
 
 rf_attention_args Encoder::attention_args(int64_t layer, const void* qkv, void* out) const {
@@ -215,12 +222,31 @@ void Encoder::layer_input(const Block& block, int64_t tokens, const void* embedd
   block.layer_norm(dtype_, tokens, y, nullptr, y);
 }
 
+void Encoder::convolve(const EncoderInput& input, const void* embeddings, void* x, void* wide, void* narrow) const {
+  const int64_t tokens = input.sequences.tokens, taps = config_.block.conv_kernel;
+  const auto bytes = static_cast<size_t>(config_.hidden_size * bytes_of(dtype_));
+  parallel_for(input.sequences.count, tokens > 64, [&](int64_t i) {
+    const int64_t begin = input.sequences.cu_seqlens[i], end = input.sequences.cu_seqlens[i + 1];
+    char* to = static_cast<char*>(wide) + static_cast<size_t>(begin * taps) * bytes;
+    for (int64_t t = begin; t < end; ++t) {
+      for (int64_t s = t - taps / 2; s <= t + taps / 2; ++s, to += bytes) {
+        const bool is_read = s >= begin && s < end && (input.attend == nullptr || input.attend[s] != 0);
+        is_read ? std::memcpy(to, static_cast<const char*>(embeddings) + static_cast<size_t>(s) * bytes, bytes)
+                : std::memset(to, 0, bytes);
+      }
+    }
+  });
+  convolution_(tokens, wide, convolution_.in(), narrow, config_.block.conv_act);
+  convolution_norm_(dtype_, tokens, narrow, x, x);
+}
+
 void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend& attend) const {
   const int64_t tokens = input.sequences.tokens, hidden = config_.hidden_size, element = bytes_of(dtype_);
   const bool separate_gates =
       config_.block.gated && !std::ranges::all_of(blocks_, [](const Block& block) { return block.up.is_gated(); });
   const int64_t up_columns = config_.intermediate_size * (separate_gates ? 2 : 1);
-  int64_t wide_columns = std::max({up_columns, config_.embedding_size, 2 * config_.block.layer_input_width});
+  int64_t wide_columns =
+      std::max({up_columns, config_.embedding_size, 2 * config_.block.layer_input_width, convolution_.in()});
   int64_t narrow_columns = std::max(hidden, config_.output_width());
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     wide_columns = std::max(wide_columns, qkv_width(layer));
@@ -231,8 +257,8 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
   void* wide = work.buffer(kWide, tokens * wide_columns * element);
   void* narrow = work.buffer(kNarrow, narrow_bytes);
   embed(input, work, x);
-  void* embeddings = nullptr;  // of layer_input()
-  if (config_.block.layer_input_width > 0) {
+  void* embeddings = nullptr;  // of layer_input() and convolve()
+  if (config_.block.layer_input_width > 0 || !convolution_.empty()) {
     embeddings = work.buffer(kLayerInput, tokens * hidden * element);
     std::memcpy(embeddings, x, static_cast<size_t>(tokens * hidden * element));
   }
@@ -297,6 +323,7 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     }
     if (block.scale != 1) add_pending();
     scale_and_cap(dtype_, tokens * hidden, block.scale, 0, x);
+    if (layer == 0 && !convolution_.empty()) convolve(input, embeddings, x, wide, narrow);
     if (layer + 1 == layers) break;
     if (!layer_weights_.empty()) add_pending();
     mix(layer + 1, tokens * hidden, x, work);

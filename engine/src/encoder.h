@@ -155,6 +155,9 @@ class Encoder {
   // What a layer adds for its own input, a projection of `embeddings`.
   void layer_input(const Block& block, int64_t tokens, const void* embeddings, const void* x, void* wide,
                    void* y) const;
+  // x = norm(x + activation(convolution(embeddings))): tokens outside a sequence, and those that no query attends to,
+  // are zeros.
+  void convolve(const EncoderInput& input, const void* embeddings, void* x, void* wide, void* narrow) const;
   void feed_forward(const Block& block, int64_t tokens, const void* x, void* wide, void* y) const;
   void listed_attention(const void* q, int64_t q_stride, const char* keys, int64_t key_rows, int64_t kv_stride,
                         const KeyLists& lists, void* out) const;
@@ -208,6 +211,8 @@ class Encoder {
   Norm embeddings_norm_, final_norm_;  // without columns: none
   Linear output_projection_;           // of the last hidden states; empty: none
   Linear embeddings_project_;          // empty where embedding_size == hidden_size
+  Linear convolution_;                 // of the embeddings; empty: none
+  Norm convolution_norm_;
   std::vector<Block> blocks_;
   std::vector<float> layer_weights_;  // empty: hidden states are those of the last layer
   std::vector<Experts> experts_;      // of each block; empty: none

@@ -102,6 +102,21 @@ Linear read_joined(const Weights& weights, const std::vector<std::string>& names
   return Joined(weights, names, precision).packed(precision, largest_inputs);
 }
 
+Linear read_convolution(const Weights& weights, const std::string& name, int64_t groups, Precision precision) {
+  const std::vector<int64_t>& shape = weights.shape(name + ".weight");
+  const int64_t out = shape[0], in_group = shape[1], taps = shape[2], in = in_group * groups;
+  const TensorFloats floats = weights.floats(name + ".weight");
+  std::vector<float> matrix(static_cast<size_t>(out * taps * in));
+  const float* from = floats.get();
+  for (int64_t o = 0; o < out; ++o) {
+    float* const row = matrix.data() + o * taps * in + o / (out / groups) * in_group;
+    for (int64_t i = 0; i < in_group; ++i) {
+      for (int64_t tap = 0; tap < taps; ++tap) row[tap * in + i] = *from++;
+    }
+  }
+  return {precision, taps * in, out, matrix.data(), read_bias(weights, name)};
+}
+
 namespace {
 
 std::vector<float> read_gain(const Weights& weights, const std::string& name, const ModelConfig& config) {

@@ -153,6 +153,9 @@ Linear read_matrix(const Weights& weights, const std::string& matrix, Precision 
 Linear read_joined(const Weights& weights, const std::vector<std::string>& names, Precision precision,
                    const std::vector<float>& largest_inputs = {});
 
+// Of the tensor [out, in / groups, taps]: a product with rows of `taps` tokens, [out, taps * in].
+Linear read_convolution(const Weights& weights, const std::string& name, int64_t groups, Precision precision);
+
 Norm read_norm(const Weights& weights, const std::string& name, const ModelConfig& config, int64_t columns);
 
 // Layer `layer` of an encoder whose names have that prefix. largest: measured, for int8; else empty.

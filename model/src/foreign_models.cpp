@@ -482,6 +482,8 @@ void check_has_module(const ModelConfig& config) {
       {block.experts > 0, "a mixture of experts"},
       {config.adapters.has_value(), "adapters for tasks"},
       {config.output_size > 0, "a projection of its results"},
+      {block.conv_kernel > 0, "a convolution of its embeddings"},
+      {block.embedding_norm_last, "a projection of its embeddings before their norm"},
       {apart(block) != known || std::ranges::any_of(config.layers, needs_own), "layers of another form"}};
   const auto* const found = std::ranges::find(parts, true, &std::pair<bool, const char*>::first);
   if (found == std::end(parts)) return check_dropout(config);

@@ -164,9 +164,16 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   if (c.type_vocab_size > 0)
     to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   if (c.task_vocab_size > 0) to.add(prefix + kTaskTypes, {c.task_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
-  if (c.embedding_norm) to.norm(embeddings + "LayerNorm", c.embedding_size);
+  if (c.embedding_norm) to.norm(embeddings + "LayerNorm", c.embedding_norm_size());
   if (c.projects_embeddings())
-    to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size, c.block.output_bias);
+    to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size,
+              c.block.output_bias && !c.block.embedding_norm_last);
+  if (const int64_t taps = c.block.conv_kernel; taps > 0) {
+    to.add(prefix + kConvolution + ".conv.weight", {c.hidden_size, c.hidden_size / c.block.conv_groups, taps},
+           WeightRole::kMatrix);
+    to.add(prefix + kConvolution + ".conv.bias", {c.hidden_size}, WeightRole::kBias);
+    to.norm(prefix + kConvolution + ".LayerNorm", c.hidden_size);
+  }
   if (has_position_table(c))
     to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
   if (const int64_t width = c.block.layer_input_width; width > 0) {

@@ -52,7 +52,8 @@ json described_blocks(const ModelConfig& config) {
                shared_norm, residual_scale, attention_scale, score_cap, qkv_bias, output_bias, mlp_bias, up_bias,
                query_value_bias, fused_qkv, fused_gate, transposed, shared, experts, experts_per_token, expert_interval,
                expert_offset, expert_width, expert_shares_one, expert_bias, expert_files, expert_limit, expert_slope,
-               layer_input_width, layer_scale, sinks] = config.block;
+               layer_input_width, conv_kernel, conv_groups, conv_act, embedding_norm_last, layer_scale, sinks] =
+      config.block;
   json layers = json::array();
   for (const auto& [window, rotation, head_dim, key_heads] : config.layers) {
     layers.push_back({{"window", window},
@@ -83,6 +84,8 @@ json described_blocks(const ModelConfig& config) {
           {"layers_without_rotation",
            std::ranges::any_of(config.layers, [](const LayerSpec& each) { return each.rotation < 0; })},
           {"experts", experts > 0},
+          {"convolution", conv_kernel > 0},
+          {"embedding_norm_last", embedding_norm_last},
           {"sinks", sinks},
           {"value_norm", value_norm},
           {"adapters", config.adapters.has_value()},

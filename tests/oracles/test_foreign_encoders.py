@@ -13,7 +13,7 @@ import roformer_cpp
 import tolerances as tol
 from cli_support import refused
 from engine_case import assert_close, change_config
-from foreign_encoders import CASES, FAMILIES, SIZES, TRAINED, UNTRAINED, make_encoder
+from foreign_encoders import CASES, FAMILIES, SIZES, TRAINED, UNTRAINED, WITHOUT_GRAPH, make_encoder
 from onnx_case import padded, run
 from rf_engine import Engine, EngineError
 from roformer_cpp._model_pass import Dropout
@@ -98,11 +98,29 @@ def test_gradients(family, tmp_path):
             assert_close(gradient.numpy(), theirs[name].detach().numpy())
 
 
-@pytest.mark.parametrize("family", UNTRAINED)
-def test_what_the_engine_alone_computes(family, tmp_path):
-    make_encoder(family, "Model", tmp_path)
-    with pytest.raises((RuntimeError, ValueError), match=f"got {family.split()[0]}, which has {UNTRAINED[family]}"):
+PROJECTION = ("deberta", {"embedding_size": 20}, "a projection of its embeddings before their norm")
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "part"), [*((family, {}, part) for family, part in UNTRAINED.items()), PROJECTION]
+)
+def test_what_the_engine_alone_computes(family, changes, part, tmp_path):
+    make_encoder(family, "Model", tmp_path, **changes)
+    with pytest.raises((RuntimeError, ValueError), match=f"got {family.split()[0]}, which has {part}"):
         roformer_cpp.load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "part"),
+    [
+        *((family, {}, part) for family, part in WITHOUT_GRAPH.items()),
+        ("deberta", {"embedding_size": 20}, "embedding_norm_last"),
+    ],
+)
+def test_what_has_no_graph(family, changes, part, tmp_path):
+    make_encoder(family, "Model", tmp_path, **changes)
+    with pytest.raises(ValueError, match=f"the model must be without {part}, which has no graph"):
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
 
 
 ODD_OPTIONS = [
@@ -111,6 +129,8 @@ ODD_OPTIONS = [
     ("deberta", "ForMaskedLM", {"legacy": False, "tie_word_embeddings": False}),  # tied nevertheless
     ("deberta-v2", "ForMaskedLM", {"legacy": False, "tie_word_embeddings": False}),
     ("deberta-v2", "Model", {"relative_attention": False}),  # whose file has the norm of distances
+    ("deberta-v2 convolution", "Model", {"conv_kernel_size": 5, "conv_groups": 3, "conv_act": "tanh"}),
+    ("deberta", "Model", {"embedding_size": 60, "type_vocab_size": 2, "position_biased_input": True}),
 ]
 
 
@@ -326,12 +346,15 @@ def test_distances(terms, buckets, tmp_path):
         ("xlm-roberta", {"rope_theta": 100.0}, "rope_theta must be"),
         ("distilbert", {"hidden_size": 40}, "dim and hidden_size must be equal, got 48 and 40"),
         ("mpnet", {"relative_attention_num_buckets": 31}, "relative_attention_num_buckets must be at least 32, got 31"),
-        ("deberta-v2", {"conv_kernel_size": 3}, "conv_kernel_size must be absent or 0.*, got 3"),
+        ("deberta-v2", {"conv_kernel_size": 4}, "conv_kernel_size must be odd and at most 127, got 4"),
+        ("deberta-v2", {"conv_kernel_size": 129}, "conv_kernel_size must be odd and at most 127, got 129"),
+        ("deberta-v2", {"conv_kernel_size": 3, "conv_groups": 5}, "conv_groups must divide hidden_size, 48, got 5"),
+        ("deberta-v2", {"conv_kernel_size": 3, "conv_act": "spiral"}, "conv_act must be .*, got .spiral"),
         ("deberta-v2", {"pooler_hidden_act": "spiral"}, "pooler_hidden_act must be .*, got .spiral"),
         ("deberta-v2", {"pooler_hidden_size": 7}, "pooler_hidden_size must be hidden_size, 48, got 7"),
         ("deberta-v2", {"max_relative_positions": 9}, "max_relative_positions must be more than 9"),
         ("deberta-v2", {"position_buckets": 3}, "position_buckets must be even and at least 4, got 3"),
-        ("deberta-v2", {"embedding_size": 20}, "embedding_size must be"),
+        ("deberta-v2", {"embedding_size": 20, "legacy": False}, "embedding_size must be hidden_size, 48, where legacy"),
         ("deberta-v2", {"attention_head_size": 20}, "attention_head_size must be"),
         ("deberta", {"talking_head": True}, "talking_head must be false"),
         ("deberta", {"pos_att_type": ["c2p", "p2p"]}, "pos_att_type must be of c2p and p2c"),

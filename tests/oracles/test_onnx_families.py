@@ -15,7 +15,7 @@ SHAPES = ({}, {"hidden_size": 60, "num_attention_heads": 6, "intermediate_size":
 PAD = 3  # of decoders that classify
 DECODERS = [(case, head) for case in decoders.CASES for head in ("Model", "ForCausalLM", "ForSequenceClassification")]
 T5 = [("t5", {}), ("t5", {"feed_forward_proj": "gated-gelu", "d_kv": 10})]
-CASES = [*encoders.CASES, *DECODERS, *T5]
+CASES = [*(case for case in encoders.CASES if case[0] not in encoders.WITHOUT_GRAPH), *DECODERS, *T5]
 
 
 def make(family, head, folder, changes):

@@ -1,5 +1,6 @@
 // DeBERTa, v2 and v3 (He et al. 2020, arXiv 2006.03654; 2021, arXiv 2111.09543): BERT's layers with rows by distance
-// for queries and keys, no pooler in the encoder, and a dense layer before classification.
+// for queries and keys, no pooler in the encoder, and a dense layer before classification. Large models of v2 have a
+// convolution of the embeddings next to the first layer.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -21,6 +22,7 @@ constexpr ModuleName kDebertaModules[] = {
     {"encoder.layer.{}.attention.self.query", "encoder.layer.{}.attention.self.query_proj", ""},
     {"encoder.layer.{}.attention.self.key", "encoder.layer.{}.attention.self.key_proj", ""},
     {"encoder.layer.{}.attention.self.value", "encoder.layer.{}.attention.self.value_proj", ""},
+    {"embeddings_project", "embeddings.embed_proj", ""},
     {"classifier.dense", "pooler.dense", ""},
     {"classifier.out_proj", "classifier", ""},
     {"cls.predictions.transform.dense", "cls.predictions.transform.dense", ""},
@@ -81,6 +83,12 @@ void read_distances(const Keys& keys, ModelConfig& config) {
   const int64_t pooled = positive(keys, "pooler_hidden_size");
   if (pooled != 0 && pooled != config.hidden_size)
     fail(keys.file(), "pooler_hidden_size must be hidden_size, {}, got {}", config.hidden_size, pooled);
+  if (config.embedding_size == 0) config.embedding_size = config.hidden_size;
+  config.block.embedding_norm_last = config.embedding_size != config.hidden_size;
+  if (config.block.embedding_norm_last && config.heads.later_names) {
+    fail(keys.file(), "embedding_size must be hidden_size, {}, where legacy is false, got {}", config.hidden_size,
+         config.embedding_size);
+  }
   if (!keys.boolean("relative_attention", false)) return;
   positions.relative = PositionSpec::Relative::kDisentangled;
   positions.max_distance = positive(keys, "max_relative_positions");
@@ -94,11 +102,25 @@ void read_version_1(const Keys& keys, ModelConfig& config) {
     fail(keys.file(), "talking_head must be false, since heads are not mixed, got true");
 }
 
+// The class adds it to the result of the first layer.
+void read_convolution(const Keys& keys, ModelConfig& config) {
+  BlockSpec& block = config.block;
+  constexpr int64_t kMostTaps = 127;
+  block.conv_kernel = positive(keys, "conv_kernel_size");
+  if (block.conv_kernel == 0) return;
+  if (block.conv_kernel % 2 == 0 || block.conv_kernel > kMostTaps)
+    fail(keys.file(), "conv_kernel_size must be odd and at most {}, got {}", kMostTaps, block.conv_kernel);
+  block.conv_act = activation_in(keys, "conv_act", Activation::kTanh);
+  block.conv_groups = std::max<int64_t>(1, keys.integer({"conv_groups"}, 1, config.hidden_size));
+  if (config.hidden_size % block.conv_groups != 0) {
+    fail(keys.file(), "conv_groups must divide hidden_size, {}, got {}", config.hidden_size, block.conv_groups);
+  }
+}
+
 void read_version_2(const Keys& keys, ModelConfig& config) {
   read_distances(keys, config);
   PositionSpec& positions = config.positions;
-  if (const int64_t kernel = positive(keys, "conv_kernel_size"); kernel > 0)
-    fail(keys.file(), "conv_kernel_size must be absent or 0, since convolutions are not computed, got {}", kernel);
+  read_convolution(keys, config);
   positions.relative_norm = has_word(keys, "norm_rel_ebd", "layer_norm");
   positions.shared_projections = keys.boolean("share_att_key", false);
   positions.buckets = positive(keys, "position_buckets");
@@ -127,7 +149,7 @@ ModelFamily deberta() {
   family.block.query_value_bias = true;
   family.block.fused_qkv = BlockSpec::Fused::kHeads;
   family.keys = {"relative_attention", "max_relative_positions", "pos_att_type", "position_biased_input", "legacy",
-                 "pooler_hidden_act",  "pooler_hidden_size",     "talking_head"};
+                 "pooler_hidden_act",  "pooler_hidden_size",     "talking_head", "embedding_size"};
   family.read = read_version_1;
   return family;
 }
@@ -145,7 +167,7 @@ ModelFamily deberta_v2() {
   family.keys = {"relative_attention", "max_relative_positions", "position_buckets",      "pos_att_type",
                  "share_att_key",      "norm_rel_ebd",           "position_biased_input", "legacy",
                  "pooler_hidden_act",  "pooler_hidden_size",     "conv_kernel_size",      "conv_act",
-                 "conv_groups"};
+                 "conv_groups",        "embedding_size"};
   family.read = read_version_2;
   return family;
 }

@@ -13,7 +13,7 @@ from .position import Position
 NOT_IN_GRAPHS = (
     "whole_query_key_norm", "attention_twice", "norms_of_results_alone", "shared_norm", "residual_scale", "score_cap",
     "transposed_matrices", "joined_groups", "scaled_logits", "layers_without_rotation", "experts", "sinks", "adapters",
-    "norms_of_heads", "linear_positions",
+    "norms_of_heads", "linear_positions", "convolution", "embedding_norm_last",
 )  # fmt: skip
 
 

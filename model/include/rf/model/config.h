@@ -117,8 +117,13 @@ struct BlockSpec {
   // own projection of the embeddings, divided by the root of their width, to so many columns (EmbeddingGemma 2). 0:
   // none.
   int64_t layer_input_width = 0;
-  bool layer_scale = false;  // the result of each layer is multiplied by a weight
-  bool sinks = false;        // each head's softmax has one more score, a weight, whose value is 0 (gpt-oss)
+  // A convolution of the embeddings over so many neighbours, an odd number, whose result is added to that of the first
+  // layer: x = norm(x + act(conv(embeddings))) (DeBERTa v2). 0: none.
+  int64_t conv_kernel = 0, conv_groups = 1;
+  Activation conv_act = Activation::kTanh;
+  bool embedding_norm_last = false;  // embeddings are normed after their projection, which has no bias (DeBERTa v2)
+  bool layer_scale = false;          // the result of each layer is multiplied by a weight
+  bool sinks = false;                // each head's softmax has one more score, a weight, whose value is 0 (gpt-oss)
   bool has_attention_norm(int64_t layer) const { return input_norm && (layer > 0 || first_attention_norm); }
   bool operator==(const BlockSpec&) const = default;
 };
@@ -347,6 +352,7 @@ struct ModelConfig {
   bool is_causal() const { return is_decoder && !prefix_lm; }  // tokens do not see later tokens
   int64_t head_dim() const { return head_size > 0 ? head_size : hidden_size / num_attention_heads; }
   bool projects_embeddings() const { return equal_projection || embedding_size != hidden_size; }
+  int64_t embedding_norm_size() const { return block.embedding_norm_last ? hidden_size : embedding_size; }
   int64_t key_heads() const { return num_key_value_heads > 0 ? num_key_value_heads : num_attention_heads; }
   int64_t query_width() const { return num_attention_heads * head_dim(); }
   int64_t key_width() const { return key_heads() * head_dim(); }

@@ -124,6 +124,8 @@ inline constexpr const char* kRelativeNorm = "encoder.LayerNorm";
 inline constexpr const char* kLayerInputs = "encoder.layer_inputs";
 inline constexpr const char* kLayerInputNorm = "encoder.layer_input_norm";
 inline constexpr const char* kOutputProjection = "encoder.output_projection";
+// Of the embeddings, with .conv and .LayerNorm (BlockSpec::conv_kernel).
+inline constexpr const char* kConvolution = "encoder.conv";
 
 // The name of a listed tensor in files of the model, and the listed name of a tensor in a file. They differ for
 // models of other libraries alone (model/src/families); both return other names as they are.
