@@ -93,7 +93,7 @@ def test_explicit_attention(head, tmp_path):
 
 def test_activations(tmp_path):
     """R-HF-06, the names that SHAPES leaves out."""
-    for act in ("gelu_pytorch_tanh", "silu", "swish", "tanh"):
+    for act in ("gelu_pytorch_tanh", "relu2", "silu", "swish", "tanh"):
         oracle = saved_oracle(tmp_path, "ForSequenceClassification", hidden_act=act)
         check(roformer_cpp.load_model(tmp_path), oracle, make_batch(), gradients=False)
 

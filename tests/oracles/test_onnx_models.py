@@ -14,7 +14,7 @@ HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassific
 SETTINGS = [
     {"rotary_value": True, "embedding_size": 16},
     {"tie_word_embeddings": False, "layer_norm_eps": 1e-5, "type_vocab_size": TYPES, "num_attention_heads": 1},
-    *({"hidden_act": name} for name in ("relu", "silu", "tanh", "gelu_new")),
+    *({"hidden_act": name} for name in ("relu", "relu2", "silu", "tanh", "gelu_new")),
 ]
 # Families, heads and settings, each with one of the operator sets, some with both.
 CASES = [(name, head, {}) for name in ("RoFormer", "Bert") for head in (*HEADS, "ForMultipleChoice")]
