@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "parallel_for.h"
-#include "rf/io/error.h"
 #include "rf/io/half.h"
 #include "rf/rope.h"
 #include "status.h"
