@@ -28,8 +28,8 @@ def run(path, ids, mask, types):
 
 def padded(ids, types, side="right"):
     """Rows of one length, and the mask; padding has random tokens, which must not matter."""
-    length = max(map(len, ids))
-    rows, masks, kinds = np.random.default_rng(2).integers(1, VOCAB, (3, len(ids), length))
+    length, vocabulary = max(map(len, ids)), VOCAB - 1  # the smallest of the models
+    rows, masks, kinds = np.random.default_rng(2).integers(1, vocabulary, (3, len(ids), length))
     masks[:], kinds[:] = 0, 0
     for i, row in enumerate(ids):
         at = slice(0, len(row)) if side == "right" else slice(length - len(row), length)
