@@ -339,10 +339,21 @@ def random_blocks(shape, kind, size=0.15):
     return blocks.reshape(shape[0], row_bytes)
 
 
-def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), **options):
+# Values of types of 32 elements that are stored exactly: the extreme one, which each block has, and others.
+EXACT = {"Q8_0": (127, range(-127, 128)), "Q4_0": (-8, range(-8, 8)), "MXFP4": (6, [0, 0.5, 1, -1.5, 2, -3, 4, -6])}
+
+
+def exact_values(shape, kind):
+    extreme, others = EXACT[kind]
+    values = np.random.default_rng(shape).choice(np.array(others, np.float32), (int(np.prod(shape)) // 32, 32))
+    values[:, 0] = extreme
+    return (values / np.float32(2 ** (np.log2(abs(extreme)) // 1 + 3))).reshape(shape)
+
+
+def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), experts="F32", **options):
     """Writes the weights of `oracle` in types of ggml, matrices in turn, and gives the oracle what they are after that
     rounding. extra: further keys, values are (method of the writer, value); tokenizer: of the library tokenizers, with
-    its `pre`; options: of the writer."""
+    its `pre`; experts: their type, and both get random values of it; options: of the writer."""
     import gguf
 
     config = oracle.config
@@ -358,7 +369,11 @@ def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), *
     kinds = itertools.cycle(gguf.GGMLQuantizationType[name] for name in dtype.split())
     state = oracle.state_dict()
     for file, array in expert_tensors(oracle):
-        writer.add_tensor(file, np.ascontiguousarray(array, np.float32))
+        kind = gguf.GGMLQuantizationType[experts if array.ndim == 3 else "F32"]
+        if kind.name in EXACT:
+            array[...] = exact_values(array.shape, kind.name)
+        data = gguf.quants.quantize(np.ascontiguousarray(array, np.float32), kind)
+        writer.add_tensor(file, data, raw_dtype=kind)
     for file, name, change, heads in gguf_names(oracle):
         weight = state[name].numpy()
         if change is not None:

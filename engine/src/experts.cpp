@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "parallel_for.h"
 #include "rf/io/error.h"
@@ -71,6 +74,32 @@ class Stacks {
     return values;
   }
 
+  // The same as a GGUF file stores it: rows of blocks, the exponent and then elements i and i + 16 in pairs. order(i):
+  // the row of `rows` that becomes row i.
+  template <class Order>
+  Linear packed(const std::string& name, int64_t expert, int64_t rows, std::vector<float> bias,
+                const Order& order) const {
+    constexpr int64_t kBytes = kMxfp4Block / 2, kHalf = kBytes / 2, kStored = kBytes + 1;
+    const std::span<const std::byte> pairs = weights_.bytes(prefix_ + name + "_blocks"),
+                                     scales = weights_.bytes(prefix_ + name + "_scales");
+    const int64_t blocks = std::ssize(scales) / experts_ / rows;  // of a row
+    std::vector<std::byte> stored(static_cast<size_t>(rows * blocks * kStored));
+    FileRows of_file{.runs = {{RF_BLOCK_MXFP4, rows}}};
+    std::byte* to = stored.data();
+    for (int64_t row = 0; row < rows; ++row) {
+      of_file.rows.push_back(to);
+      for (int64_t block = (expert * rows + order(row)) * blocks, i = 0; i < blocks; ++i, ++block, to += kStored) {
+        const std::byte *const low = &pairs[block * kBytes], *const high = low + kHalf;
+        to[0] = scales[block];
+        for (int64_t j = 0; j < kHalf; ++j) {
+          to[1 + 2 * j] = (low[j] & std::byte{15}) | (high[j] << 4);
+          to[2 + 2 * j] = (low[j] >> 4) | (high[j] & std::byte{240});
+        }
+      }
+    }
+    return Linear(blocks * kMxfp4Block, of_file, std::move(bias));
+  }
+
  private:
   const Weights& weights_;
   std::string prefix_;
@@ -83,22 +112,18 @@ std::vector<float> joined_parts(std::vector<float> first, const std::vector<floa
   return first;
 }
 
-// Rows of gates and of the other half in turn to both halves.
+// Rows of gates and of the other half come in turn: that which becomes row `row` when halves follow each other.
+int64_t row_in_turn(int64_t row, int64_t rows) { return row % (rows / 2) * 2 + row / (rows / 2); }
+
 std::vector<float> halves(const std::vector<float>& from, int64_t rows) {
   const int64_t width = std::ssize(from) / rows;
   std::vector<float> to(from.size());
   for (int64_t r = 0; r < rows; ++r)
-    std::copy_n(from.data() + (r % (rows / 2) * 2 + r / (rows / 2)) * width, width, to.data() + r * width);
+    std::copy_n(from.data() + row_in_turn(r, rows) * width, width, to.data() + r * width);
   return to;
 }
 
 }  // namespace
-
-void Experts::add_expert(Precision precision, const float* up, std::vector<float> up_bias, const float* down,
-                         std::vector<float> down_bias, const std::vector<float>& largest) {
-  ups_.emplace_back(precision, width_, block_.gated ? 2 * inner_ : inner_, up, std::move(up_bias), largest);
-  downs_.emplace_back(precision, inner_, width_, down, std::move(down_bias));
-}
 
 Experts::Experts(const Weights& weights, const std::string& layer, const ModelConfig& config, Precision precision,
                  const std::vector<float>& largest)
@@ -113,41 +138,64 @@ Experts::Experts(const Weights& weights, const std::string& layer, const ModelCo
   using Files = BlockSpec::ExpertFiles;
   const int64_t count = block_.experts;
   Stacks stacks(weights, experts, count);
+  const int64_t up_rows = block_.gated ? 2 * inner_ : inner_;
   for (int64_t e = 0; e < count; ++e) {
     const auto part = [&](const char* name) { return stacks.part(name, e); };
-    std::vector<float> up, up_bias, down, down_bias;
+    const auto add_up = [&](const std::vector<float>& up, std::vector<float> bias = {}) {
+      ups_.emplace_back(precision, width_, up_rows, up.data(), std::move(bias), largest);
+    };
+    const auto add_down = [&](const std::vector<float>& down, std::vector<float> bias = {}) {
+      downs_.emplace_back(precision, inner_, width_, down.data(), std::move(bias));
+    };
     switch (block_.expert_files) {
       case Files::kEach: {
         const std::string own = fmt::format("{}{}.", experts, e);
-        up = joined_parts(weights.vector(own + "gate.weight"), weights.vector(own + "up.weight"));
-        down = weights.vector(own + "down.weight");
+        add_up(joined_parts(weights.vector(own + "gate.weight"), weights.vector(own + "up.weight")));
+        add_down(weights.vector(own + "down.weight"));
         break;
       }
-      case Files::kStacked:
-        up = joined_parts(part("gate.weight"), part("up.weight"));
-        up_bias = joined_parts(part("gate.bias"), part("up.bias"));
-        down = part("down.weight");
-        down_bias = part("down.bias");
+      case Files::kStacked: {
+        std::vector<float> up_bias = joined_parts(part("gate.bias"), part("up.bias")), down_bias = part("down.bias");
+        const auto stored = [&](const std::vector<std::string>& tensors, const std::vector<float>& bias_of_rows) {
+          return read_stored_part(weights, tensors, precision, bias_of_rows, e);
+        };
+        if (std::optional<Linear> up = stored({experts + "gate.weight", experts + "up.weight"}, up_bias)) {
+          ups_.push_back(std::move(*up));
+        } else {
+          add_up(joined_parts(part("gate.weight"), part("up.weight")), std::move(up_bias));
+        }
+        if (std::optional<Linear> down = stored({experts + "down.weight"}, down_bias)) {
+          downs_.push_back(std::move(*down));
+        } else {
+          add_down(part("down.weight"), std::move(down_bias));
+        }
         break;
+      }
       case Files::kJoined:
-        up = part("gate_up.weight");
-        down = part("down.weight");
+        add_up(part("gate_up.weight"));
+        add_down(part("down.weight"));
         break;
       case Files::kInterleaved:
+        add_up(halves(transposed(part("gate_up_proj"), width_), up_rows), halves(part("gate_up_proj_bias"), up_rows));
+        add_down(transposed(part("down_proj"), inner_), part("down_proj_bias"));
+        break;
       case Files::kBlocks: {
-        const bool packed = block_.expert_files == Files::kBlocks;
-        up = halves(packed ? stacks.blocks("gate_up_proj", e) : transposed(part("gate_up_proj"), width_), 2 * inner_);
-        up_bias = halves(part("gate_up_proj_bias"), 2 * inner_);
-        down = packed ? stacks.blocks("down_proj", e) : transposed(part("down_proj"), inner_);
-        down_bias = part("down_proj_bias");
+        std::vector<float> up_bias = halves(part("gate_up_proj_bias"), up_rows), down_bias = part("down_proj_bias");
+        if (precision != Precision::kFloat32) {
+          add_up(halves(stacks.blocks("gate_up_proj", e), up_rows), std::move(up_bias));
+          add_down(stacks.blocks("down_proj", e), std::move(down_bias));
+          break;
+        }
+        const auto in_turn = [&](int64_t row) { return row_in_turn(row, up_rows); };
+        ups_.push_back(stacks.packed("gate_up_proj", e, up_rows, std::move(up_bias), in_turn));
+        downs_.push_back(stacks.packed("down_proj", e, width_, std::move(down_bias), std::identity()));
         break;
       }
       case Files::kRows:
-        up = part("w1");
-        down = transposed(part("w2"), inner_);
+        add_up(part("w1"));
+        add_down(transposed(part("w2"), inner_));
         break;
     }
-    add_expert(precision, up.data(), std::move(up_bias), down.data(), std::move(down_bias), largest);
   }
 }
 

@@ -33,9 +33,6 @@ class Experts {
   void choose(rf_dtype dtype, int64_t tokens, const void* x, Memory& memory) const;
   // The columns of `up`, to those that `down` reads, in place; their stride stays.
   void activate_rows(rf_dtype dtype, int64_t rows, Memory& memory) const;
-  void add_expert(Precision precision, const float* up, std::vector<float> up_bias, const float* down,
-                  std::vector<float> down_bias, const std::vector<float>& largest);
-
   BlockSpec block_ = {};
   int64_t width_ = 0, inner_ = 0;
   Activation activation_ = Activation::kGelu;

@@ -16,20 +16,23 @@ std::vector<float> read_bias(const Weights& weights, const std::string& name) {
 namespace {
 
 // nullopt if one of the matrices must be read as floats.
-std::optional<FileRows> file_rows(const Weights& weights, const std::vector<std::string>& matrices,
-                                  Precision precision) {
+std::optional<FileRows> file_rows(const Weights& weights, const std::vector<std::string>& matrices, Precision precision,
+                                  int64_t part = 0, int64_t parts = 1) {
   FileRows rows;
   for (const std::string& matrix : matrices) {
-    if (precision != Precision::kFloat32 || !weights.add_file_rows(matrix, rows)) return std::nullopt;
+    if (precision != Precision::kFloat32 || !weights.add_file_rows(matrix, rows, part, parts)) return std::nullopt;
   }
   return rows;
 }
 
+// releases: whether no later part of the matrices is read.
 Linear packed_rows(const Weights& weights, const std::vector<std::string>& matrices, const FileRows& rows,
-                   std::vector<float> bias) {
+                   std::vector<float> bias, bool releases = true) {
   try {
-    Linear linear(weights.shape(matrices[0])[1], rows, std::move(bias));
-    for (const std::string& matrix : matrices) weights.release_pages(matrix);
+    Linear linear(weights.shape(matrices[0]).back(), rows, std::move(bias));
+    for (const std::string& matrix : matrices) {
+      if (releases) weights.release_pages(matrix);
+    }
     return linear;
   } catch (const std::exception&) {
     for (const std::string& matrix : matrices) weights.floats(matrix);  // names an element that is not finite
@@ -95,6 +98,14 @@ Linear read_matrix(const Weights& weights, const std::string& matrix, Precision 
 Linear read_linear(const Weights& weights, const std::string& name, Precision precision,
                    const std::vector<float>& largest_inputs) {
   return read_matrix(weights, name + ".weight", precision, read_bias(weights, name), largest_inputs);
+}
+
+std::optional<Linear> read_stored_part(const Weights& weights, const std::vector<std::string>& tensors,
+                                       Precision precision, const std::vector<float>& bias, int64_t part) {
+  const int64_t parts = weights.shape(tensors[0])[0];
+  const std::optional<FileRows> rows = file_rows(weights, tensors, precision, part, parts);
+  if (!rows) return std::nullopt;
+  return packed_rows(weights, tensors, *rows, bias, part + 1 == parts);
 }
 
 Linear read_joined(const Weights& weights, const std::vector<std::string>& names, Precision precision,

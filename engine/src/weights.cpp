@@ -3,6 +3,8 @@
 
 #include <fmt/ranges.h>
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include <atomic>
 #include <cmath>
@@ -308,17 +310,18 @@ ReadRow Weights::rows(const std::string& name) const {
   };
 }
 
-bool Weights::add_file_rows(const std::string& name, FileRows& to) const {
+bool Weights::add_file_rows(const std::string& name, FileRows& to, int64_t part, int64_t parts) const {
   const Tensor& tensor = at(name);
   if (tensor.quantised == nullptr) return false;
   const io::GgufElement type = io::find_gguf_block(tensor.quantised->type)->type;
   const bool is_packed = type != io::GgufElement::kF32 && type != io::GgufElement::kQ8_K &&
                          type != io::GgufElement::kTQ1_0 && type != io::GgufElement::kTQ2_0;
   if (!is_packed) return false;
-  const int64_t rows = tensor.shape[0];
+  const int64_t all = std::accumulate(tensor.shape.begin(), tensor.shape.end() - 1, int64_t{1}, std::multiplies());
+  const int64_t rows = all / parts;
   const std::span<const std::byte> bytes = gguf_->bytes(*tensor.quantised);
-  const int64_t row_bytes = std::ssize(bytes) / rows;
-  for (int64_t row = 0; row < rows; ++row) to.rows.push_back(bytes.data() + row * row_bytes);
+  const int64_t row_bytes = std::ssize(bytes) / all;
+  for (int64_t row = part * rows; row < (part + 1) * rows; ++row) to.rows.push_back(bytes.data() + row * row_bytes);
   const auto block = static_cast<rf_block_type>(type);
   if (to.runs.empty() || to.runs.back().type != block) to.runs.push_back({block, 0});
   to.runs.back().rows += rows;

@@ -102,8 +102,9 @@ class Weights {
   // The rows of a matrix, checked.
   ReadRow rows(const std::string& name) const;
   MappedRows mapped_rows(const std::string& name) const;  // of a GGUF file a copy
-  // Appends the rows of a matrix as a GGUF file stores them; false if products do not read its type.
-  bool add_file_rows(const std::string& name, FileRows& to) const;
+  // Appends the rows of a matrix, or those of part `part` of `parts` equal ones, as a GGUF file stores them; false if
+  // products do not read its type.
+  bool add_file_rows(const std::string& name, FileRows& to, int64_t part = 0, int64_t parts = 1) const;
   void release_pages(const std::string& name) const;  // of a GGUF file
 
  private:
@@ -148,6 +149,11 @@ Linear read_linear(const Weights& weights, const std::string& name, Precision pr
 // Of a matrix by its whole name.
 Linear read_matrix(const Weights& weights, const std::string& matrix, Precision precision, std::vector<float> bias,
                    const std::vector<float>& largest_inputs = {});
+
+// Part `part` of each tensor [parts, out, in], one below the other, as a GGUF file stores them; nullopt if one of them
+// must be read as floats.
+std::optional<Linear> read_stored_part(const Weights& weights, const std::vector<std::string>& tensors,
+                                       Precision precision, const std::vector<float>& bias, int64_t part);
 
 // One product of several matrices with one input, [sum of outs, in].
 Linear read_joined(const Weights& weights, const std::vector<std::string>& names, Precision precision,

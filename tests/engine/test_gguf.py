@@ -81,6 +81,13 @@ def test_families(case, tmp_path):
     check(oracle, write_gguf(oracle, tmp_path / "model.gguf"))
 
 
+@pytest.mark.parametrize(("family", "kind"), [("mixtral", "Q8_0"), ("qwen3_moe", "Q4_0"), ("gpt_oss", "MXFP4")])
+def test_experts_in_blocks(family, kind, tmp_path):
+    width = {"moe_intermediate_size": 64} if family == "qwen3_moe" else {}
+    oracle = make_decoder(family, **FAMILIES[family][1], **width)
+    check(oracle, write_gguf(oracle, tmp_path / "model.gguf", experts=kind))
+
+
 @pytest.mark.parametrize("scaling", ["linear", "yarn"])
 def test_scalings(scaling, tmp_path):
     oracle = make_decoder("llama", rope_parameters={"rope_type": scaling, "rope_theta": 500.0, **SCALINGS[scaling]})

@@ -12,6 +12,8 @@ import pytest
 import torch
 import transformers
 
+from rotary_decoders import make_decoder, write_gguf
+
 VOCABULARY, HIDDEN = 8000, 512
 TESTS = Path(__file__).resolve().parents[1]
 SHARE = 1.15  # of the size of the weights
@@ -57,14 +59,29 @@ def models(tmp_path_factory):
 PAIRS = "avx512_bf16" in Path("/proc/cpuinfo").read_text()
 
 
+def memory_of(small, large, precision):
+    """What the large model takes, at rest and at most."""
+    environment = dict(os.environ, PYTHONPATH=str(TESTS), OMP_NUM_THREADS="1")
+    command = [sys.executable, "-c", OPEN, str(small), str(large), precision]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    return map(int, done.stdout.split())
+
+
 @pytest.mark.parametrize(("precision", "share"), [("float32", 1), ("bfloat16", 0.5 if PAIRS else 1)])
 def test_weights_are_in_memory_once(models, precision, share):
-    environment = dict(os.environ, PYTHONPATH=str(TESTS), OMP_NUM_THREADS="1")
-    command = [sys.executable, "-c", OPEN, *map(str, models), precision]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
-    resident, largest = map(int, done.stdout.split())
+    resident, largest = memory_of(*models, precision)
     size = (models[1] / "model.safetensors").stat().st_size
     vocabulary = VOCABULARY * HIDDEN * 4  # whose rows are read from the file when they are needed
     assert 0.9 * share * (size - vocabulary) < resident < SHARE * share * (size - vocabulary)
     # While the model is opened, one tensor of the file is in memory too.
     assert largest < SHARE * share * (size - vocabulary) + vocabulary
+
+
+def test_experts_stay_as_they_are_stored(tmp_path):
+    small, large = tmp_path / "small.gguf", tmp_path / "large.gguf"
+    sizes = {"hidden_size": 256, "moe_intermediate_size": 256, "num_local_experts": 32}
+    for layers, path in ((1, small), (4, large)):
+        write_gguf(make_decoder("qwen3_moe", num_hidden_layers=layers, **sizes), path, "Q4_0", experts="Q4_0")
+    resident, _ = memory_of(small, large, "float32")
+    size = large.stat().st_size
+    assert 0.7 * size < resident < SHARE * size
