@@ -119,6 +119,8 @@ void read_rotation(const RotaryReport& report, const std::string& path, const Mo
       !report.rotations.empty() && report.rotations.size() <= most &&
       std::ranges::all_of(report.rotations, [&](const Rotation& each) { return each.spec && (each.layout || layout); });
   if (!known) {
+    const auto odd = std::ranges::find(report.findings, "rotary-size", &Finding::rule);
+    if (odd != report.findings.end()) fail(path, "{}", odd->text);
     fail(path, "all layers must have one rotation that is known, got {} of scaling {}; roformer doctor shows it",
          report.rotations.size(), report.rotations.empty() ? "none" : report.rotations[0].scaling);
   }
@@ -195,7 +197,7 @@ void read_stop_ids(const json& object, const fs::path& dir, ModelConfig& config)
 json with_defaults(json object, const ModelFamily& family, const std::string& where, const fs::path& dir) {
   for (const auto& [theirs, ours] : family.renamed_keys) {
     const auto found = object.find(theirs);
-    if (found == object.end()) continue;
+    if (found == object.end() || (found->is_null() && given(object, std::string(ours)) != nullptr)) continue;
     put_spelling(object, std::string(ours), json(*found), theirs, where);
   }
   family.rewrite(object, where);
@@ -236,7 +238,9 @@ void check_unread_keys(const json& object, const std::string& path, const ModelF
   context.activation = name_of_activation(config.hidden_act);
   for (const std::string_view key : family.off_keys) {
     const json* const value = given(object, std::string(key));
-    if (value != nullptr && *value != false && *value != 0)
+    const bool is_usual = value != nullptr && ((key == kGroupedKeys[0] && *value == config.num_attention_heads) ||
+                                               (key == kGroupedKeys[1] && *value == config.head_dim()));
+    if (value != nullptr && !is_usual && *value != false && *value != 0)
       fail(path, "{} must be absent, null, false or 0 in a {}, got {}", key, family.model_type, shown(*value));
     read.push_back(key);
   }

@@ -60,6 +60,8 @@ PUBLISHED = {
         "d_model": 64, "emb_pdrop": 0, "embedding_fraction": 1.0, "expansion_ratio": 4, "init_device": "cpu",
         "learned_pos_emb": True, "logit_scale": None, "max_seq_len": 2048, "n_heads": 4, "n_layers": 3,
         "no_bias": True, "norm_type": "low_precision_layernorm", "resid_pdrop": 0, "use_cache": False}),
+    "mpt without keys of attention": ("mpt", {}, {
+        "attn_config": None, "d_model": 64, "hidden_size": None, "max_seq_len": 2048, "n_heads": 4, "n_layers": 3}),
     "opt-125m": ("opt", {}, {
         "_remove_final_layer_norm": False, "activation_dropout": 0.0, "activation_function": "relu",
         "attention_dropout": 0.0, "do_layer_norm_before": True, "dropout": 0.1, "ffn_dim": 96, "init_std": 0.02,
@@ -68,6 +70,26 @@ PUBLISHED = {
         "activation_function": "gelu_new", "attention_dropout": 0, "attention_layers": ["local", "global", "local"],
         "attention_types": [[["local", "global"], 1], [["local"], 1]], "embed_dropout": 0, "gradient_checkpointing":
         False, "layer_norm_epsilon": 1e-5, "num_heads": 4, "num_layers": 3, "resid_dropout": 0, "window_size": 9}),
+    "gpt_neo by layers": ("gpt_neo", {"intermediate_size": 256, "attention_types": [[["local"], 2], [["global"], 1]]}, {
+        "attention_layers": ["local", "local", "global"], "attention_types": [[["global", "local"], 12]],
+        "intermediate_size": None, "num_heads": 4, "num_layers": 3, "window_size": 9}),
+    "gpt_bigcode-santacoder": ("gpt_bigcode", {"activation_function": "gelu_pytorch_tanh"}, GPT | {
+        "activation_function": "gelu_fast", "attention_softmax_in_fp32": True, "multi_query": True, "n_inner": 96,
+        "num_key_value_heads": 1, "scale_attention_softmax_in_fp32": True, "scale_attn_weights": True}),
+    "starcoder2-3b": ("starcoder2", rotation(999999.4420358813), {
+        "attention_dropout": 0.1, "embedding_dropout": 0.1, "hidden_act": "gelu_pytorch_tanh", "initializer_range":
+        0.018042, "mlp_type": "default", "norm_epsilon": 1e-5, "norm_type": "layer_norm", "residual_dropout": 0.1,
+        "rope_theta": 999999.4420358813, "sliding_window": 9, "use_bias": True, "use_cache": True}),
+    "persimmon-8b-base": ("persimmon", rotation(25000.0, partial_rotary_factor=0.5), {
+        "hidden_act": "relu2", "initializer_range": 0.02, "layer_norm_eps": 1e-5, "num_key_value_heads": 4,
+        "partial_rotary_factor": 0.5, "qk_layernorm": True, "rope_theta": 25000.0, "use_cache": True}),
+    "HyperCLOVAX-SEED-Think-14B": ("hyperclovax", rotation(1e8) | {"attention_multiplier": 0.0078125}, SHARED | {
+        "attention_multiplier": 0.0078125, "embedding_multiplier": 3.0, "hidden_act": "silu", "logits_scaling": 3.0,
+        "mlp_bias": False, "residual_multiplier": 0.4, "rope_theta": 1e8, "use_post_norm": True} |
+        own_code("hyperclovax")),
+    "ERNIE-4.5-0.3B-PT": ("ernie4_5", rotation(5e5), own_code("ernie4_5") | {
+        "head_dim": 24, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": True,
+        "use_bias": False, "use_cache": False}),
     "OLMo-1B-hf": ("olmo", {}, SHARED | {"clip_qkv": None, "hidden_act": "silu", "pretraining_tp": 1,
                    "rope_theta": 10000.0, "tie_word_embeddings": False}),
     "phi-2": ("phi", rotation(1e4, partial_rotary_factor=0.5), SHARED | {
@@ -104,9 +126,11 @@ PUBLISHED = {
                                                    "sliding_window": 9, "use_sliding_window": True}),
     "Ministral-8B": ("ministral", {"layer_types": None}, SHARED | {
         "head_dim": 24, "hidden_act": "silu", "rope_theta": 10000.0, "sliding_window": 9}),
-    "Olmo-3-1025-7B": ("olmo3", {"num_hidden_layers": 5, "layer_types": None}, SHARED | {
+    "Olmo-3-1025-7B": ("olmo3", {"num_hidden_layers": 5, "layer_types": None, "rope_parameters": {
+        "full_attention": YARN | {"truncate": True, "rope_theta": 5e5}, "sliding_attention": {"rope_type": "default"}}},
+        SHARED | {
         "hidden_act": "silu", "rope_scaling": {key: value for key, value in YARN.items() if key in PUBLISHED_YARN},
-        "rope_theta": 500.0, "sliding_window": 9}),
+        "rope_theta": 500000, "sliding_window": 9}),
     "OLMo-2-1124-7B": ("olmo2", rotation(5e5) | {"rms_norm_eps": 1e-6}, SHARED | {
         "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 500000, "tie_word_embeddings": False}),
     "c4ai-command-r-v01": ("cohere", rotation(8e6) | {"logit_scale": 0.0625}, SHARED | {
@@ -176,9 +200,21 @@ REFUSED = {
     "mpt without penalties": ("mpt-7b", {"attn_config": {"alibi": False}}, "attn_config.alibi must be absent or true"),
     "mpt's clipped values": ("mpt-7b", {"attn_config": {"clip_qkv": 6.0}}, "attn_config.clip_qkv must be .* null"),
     "mpt's biases": ("mpt-7b", {"no_bias": False}, "no_bias must be absent or true, got false"),
+    "mpt's windows": ("mpt-7b", {"attn_config": {"sliding_window_size": 512}}, "sliding_window_size must be .* -1"),
+    "bloom without biases": ("bloom-560m", {"slow_but_exact": True, "pretraining_tp": 2},
+                             "pretraining_tp must be absent or 1 with slow_but_exact, .*, got 2"),
+    "olmo3's base": ("Olmo-3-1025-7B", {"rope_theta": 1e4}, "rope_theta of an olmo3 must be 500000, .*, got 10000"),
+    "olmo3's older scaling": ("Olmo-3-1025-7B", {"rope_scaling": {"type": "linear", "factor": 2.0}},
+                              "rope_scaling of an olmo3 must have a rope_type, got"),
+    "gpt-neo's listed layers": ("TinyStories-1M", {"attention_layers": ["global", "sliding", "local"]},
+                                "attention_layers must be 3 of global and local, got"),
+    "gpt-neo without a window": ("TinyStories-1M", {"window_size": None}, "window_size must be given, got none"),
+    "an odd share of a head": ("phi-2", {"partial_rotary_factor": 0.45},
+                               r"must be an even number of elements, at least 2: 16 \* 0.45 comes to 7"),
+    "opt's grouped keys": ("opt-125m", {"num_key_value_heads": 2}, "num_key_value_heads must be absent, .*, got 2"),
     "opt's norms of results": ("opt-125m", {"do_layer_norm_before": False}, "do_layer_norm_before must be true"),
     "opt's embeddings": ("opt-125m", {"word_embed_proj_dim": 32}, "word_embed_proj_dim must be hidden_size, got 32"),
-    "gpt-neo's layers": ("TinyStories-1M", {"attention_types": [[["global", "local"], 1]]},
+    "gpt-neo's layers": ("TinyStories-1M", {"attention_types": [[["global", "local"], 1]], "attention_layers": None},
                          r"attention_types must be lists of global and local .* of 3 layers, got"),
     "olmo's clipped values": ("OLMo-1B-hf", {"clip_qkv": 8.0}, "clip_qkv must be absent"),
     "falcon in turn": ("falcon-7b", {"new_decoder_architecture": True, "parallel_attn": False, "num_kv_heads": 2},

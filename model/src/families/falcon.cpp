@@ -100,9 +100,14 @@ ModelFamily bloom() {
                          {"n_layer", "num_hidden_layers"},
                          {"n_head", "num_attention_heads"},
                          {"seq_length", "max_position_embeddings"}};
-  family.rewrite = [](nlohmann::json& object, const std::string&) {
+  family.rewrite = [](nlohmann::json& object, const std::string& where) {
     object.erase("intermediate_size");  // which the class ignores
     put_inner_width(object);
+    const nlohmann::json* const parts = given(object, "pretraining_tp");
+    if (is_on(object, "slow_but_exact", false) && parts != nullptr && *parts > 1) {
+      fail(where, "pretraining_tp must be absent or 1 with slow_but_exact, which then leaves out biases, got {}",
+           shown(*parts));
+    }
   };
   family.read = [](const Keys& keys, ModelConfig& config) {
     set_linear_positions(keys, config);

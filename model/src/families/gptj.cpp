@@ -3,6 +3,9 @@
 // positions, both norms, one matrix of queries, keys and values, and matrices that are stored as [in, out]; StarCoder
 // (arXiv 2305.06161), "gpt_bigcode", as [out, in], with one key for all heads. GPT-Neo (EleutherAI, 2021): scores
 // without a scale, and windows in every second layer.
+#include <algorithm>
+#include <iterator>
+
 #include "../rotary_report/parts.h"
 #include "family.h"
 #include "rf/io/error.h"
@@ -33,9 +36,21 @@ void rewrite_gpt(nlohmann::json& object, const std::string& where) {
   put_inner_width(object);
 }
 
-// [[["global", "local"], 12]]: so many times these layers.
+// [[["global", "local"], 12]]: so many times these layers. attention_layers, which files have beside it, counts first.
 void read_attention_types(const Keys& keys, ModelConfig& config) {
-  const int64_t window = keys.integer({"window_size"}, 1, kMaxExtent);
+  const int64_t window = extent(keys, "window_size");
+  const auto spec_of = [&](const nlohmann::json& type) {
+    return LayerSpec{.window = type == "local" ? window : 0, .rotation = -1};
+  };
+  const auto is_type = [](const nlohmann::json& type) { return type == "global" || type == "local"; };
+  if (const nlohmann::json* const listed = keys.list("attention_layers"); listed != nullptr) {
+    if (std::ssize(*listed) != config.num_hidden_layers || !std::ranges::all_of(*listed, is_type)) {
+      fail(keys.file(), "attention_layers must be {} of global and local, got {}", config.num_hidden_layers,
+           shown(*listed));
+    }
+    std::ranges::transform(*listed, std::back_inserter(config.layers), spec_of);
+    return;
+  }
   const nlohmann::json& types = keys.json()["attention_types"];
   const auto refuse = [&] {
     fail(keys.file(), "attention_types must be lists of global and local with how often, of {} layers, got {}",
@@ -46,8 +61,8 @@ void read_attention_types(const Keys& keys, ModelConfig& config) {
     if (!is_pair || item[1] < 0 || item[1] > config.num_hidden_layers) refuse();
     for (int64_t i = 0; i < item[1].get<int64_t>(); ++i) {
       for (const nlohmann::json& type : item[0]) {
-        if ((type != "global" && type != "local") || std::ssize(config.layers) == config.num_hidden_layers) refuse();
-        config.layers.push_back({.window = type == "local" ? window : 0, .rotation = -1});
+        if (!is_type(type) || std::ssize(config.layers) == config.num_hidden_layers) refuse();
+        config.layers.push_back(spec_of(type));
       }
     }
   }
@@ -146,7 +161,10 @@ ModelFamily gpt_neo() {
                          {"num_heads", "num_attention_heads"},
                          {"layer_norm_epsilon", "layer_norm_eps"},
                          {"activation_function", "hidden_act"}};
-  family.rewrite = [](nlohmann::json& object, const std::string&) { put_inner_width(object); };
+  family.rewrite = [](nlohmann::json& object, const std::string&) {
+    put_inner_width(object);
+    if (given(object, "attention_types") == nullptr) object.erase("attention_types");
+  };
   family.read = read_attention_types;
   return family;
 }

@@ -63,7 +63,7 @@ ModelFamily hyperclovax() {
   family.gguf = "";
   family.classes = "HyperCLOVAX";
   family.modules = kModules;
-  family.keys.push_back("use_post_norm");
+  family.keys.insert(family.keys.end(), {"use_post_norm", "auto_map"});
   family.read = [](const Keys& keys, ModelConfig& config) {
     read_multipliers(keys, config);
     config.block.attention_scale = keys.number("attention_multiplier", 0, kMultiplierRange);

@@ -26,14 +26,18 @@ void rewrite_mpt(nlohmann::json& object, const std::string& where) {
   put_inner_width(object);
   if (const nlohmann::json* const length = given(object, "max_seq_len"); length != nullptr)
     object["max_position_embeddings"] = *length;
-  const nlohmann::json attention = object.value("attn_config", nlohmann::json::object());
+  const nlohmann::json* const given_attention = given(object, "attn_config");
+  const nlohmann::json attention = given_attention == nullptr ? nlohmann::json::object() : *given_attention;
   if (!attention.is_object()) fail(where, "attn_config must be an object, got {}", shown(attention));
   for (const auto& [key, only] : {std::pair("alibi", nlohmann::json(true)),
                                   {"alibi_bias_max", 8},
                                   {"attn_type", "multihead_attention"},
                                   {"clip_qkv", nullptr},
                                   {"prefix_lm", false},
+                                  {"qk_gn", false},
                                   {"qk_ln", false},
+                                  {"rope", false},
+                                  {"sliding_window_size", -1},
                                   {"softmax_scale", nullptr}}) {
     const nlohmann::json value = attention.value(key, only);
     if (value != only) fail(where, "attn_config.{} must be absent or {}, got {}", key, only.dump(), shown(value));
