@@ -226,6 +226,12 @@ REFUSED = {
     "smollm3's windows": ("SmolLM3-3B", {"layer_types": ["sliding_attention"] * 3},
                           "use_sliding_window must be true with layer_types of sliding_attention, got false"),
     "qwen3's dense layers": ("Qwen3-30B-A3B", {"mlp_only_layers": [0.5]}, r"mlp_only_layers must be .*, got \[0.5\]"),
+    "qwen3's dense layers without a step": ("Qwen3-30B-A3B", {"decoder_sparse_step": None},
+                                            "decoder_sparse_step must be given, got none"),
+    "qwen3's experts without a width": ("Qwen3-30B-A3B", {"moe_intermediate_size": None},
+                                        "moe_intermediate_size must be given, got none"),
+    "no experts": ("Qwen3-30B-A3B", {"num_experts": None}, "num_local_experts or num_experts must be given, got none"),
+    "no experts for a token": ("Mixtral-8x7B-v0.1", {"num_experts_per_tok": None}, "num_experts_per_tok must be given"),
     "more experts for a token": ("Mixtral-8x7B-v0.1", {"num_experts_per_tok": 5}, "num_experts_per_tok must be"),
     "gpt-oss without a rotation": ("gpt-oss-20b", {"rope_scaling": None}, "rope_parameters must be given in a gpt_oss"),
 }  # fmt: skip

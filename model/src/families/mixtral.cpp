@@ -29,9 +29,9 @@ void read_qwen3_moe(const Keys& keys, ModelConfig& config) {
   BlockSpec& block = config.block;
   read_expert_counts(keys, config);
   read_attention_bias(keys, config);
-  block.expert_width = keys.integer({"moe_intermediate_size"}, 1, kMaxExtent);
+  block.expert_width = extent(keys, "moe_intermediate_size");
   block.expert_shares_one = keys.boolean("norm_topk_prob", false);
-  block.expert_interval = keys.integer({"decoder_sparse_step"}, 1, kMaxForeignLayers);
+  block.expert_interval = extent(keys, "decoder_sparse_step", kMaxForeignLayers);
   block.expert_offset = block.expert_interval - 1;
   const nlohmann::json* const dense = keys.list("mlp_only_layers");
   for (const nlohmann::json& layer : dense == nullptr ? nlohmann::json::array() : *dense) {
@@ -62,7 +62,8 @@ void read_gpt_oss(const Keys& keys, ModelConfig& config) {
 void read_expert_counts(const Keys& keys, ModelConfig& config) {
   BlockSpec& block = config.block;
   block.experts = keys.integer({"num_local_experts", "num_experts"}, 1, kMaxExperts);
-  block.experts_per_token = keys.integer({"num_experts_per_tok"}, 1, block.experts);
+  if (block.experts == 0) fail(keys.file(), "num_local_experts or num_experts must be given, got none");
+  block.experts_per_token = extent(keys, "num_experts_per_tok", block.experts);
 }
 
 ModelFamily mixtral() {
