@@ -47,7 +47,7 @@ void read_falcon(const Keys& keys, ModelConfig& config) {
   if (grouped && !block.parallel)
     fail(keys.file(), "parallel_attn must be true with new_decoder_architecture, got false");
   block.shared_norm = block.parallel && !(grouped && norms != 1);
-  const bool is_one_key = !grouped && keys.boolean("multi_query", true);
+  const bool is_one_key = keys.boolean("multi_query", true) && !grouped;
   block.fused_qkv = is_one_key ? BlockSpec::Fused::kParts : BlockSpec::Fused::kHeads;
   block.qkv_bias = block.output_bias = block.mlp_bias = keys.boolean("bias", false);
   if (!keys.boolean("alibi", false)) return;
@@ -104,7 +104,7 @@ ModelFamily bloom() {
     object.erase("intermediate_size");  // which the class ignores
     put_inner_width(object);
     const nlohmann::json* const parts = given(object, "pretraining_tp");
-    if (is_on(object, "slow_but_exact", false) && parts != nullptr && *parts > 1) {
+    if (Keys(object, where, "").boolean("slow_but_exact", false) && parts != nullptr && *parts > 1) {
       fail(where, "pretraining_tp must be absent or 1 with slow_but_exact, which then leaves out biases, got {}",
            shown(*parts));
     }

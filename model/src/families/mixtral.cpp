@@ -101,9 +101,8 @@ ModelFamily qwen3_moe() {
                  "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
                  "decoder_sparse_step", "mlp_only_layers",       "max_window_layers"};
   // sliding_window counts with use_sliding_window alone.
-  family.rewrite = [](nlohmann::json& object, const std::string&) {
-    const nlohmann::json* const slides = given(object, "use_sliding_window");
-    if (slides == nullptr || *slides != true) object["sliding_window"] = nullptr;
+  family.rewrite = [](nlohmann::json& object, const std::string& where) {
+    if (!Keys(object, where, "").boolean("use_sliding_window", false)) object["sliding_window"] = nullptr;
   };
   family.read = read_qwen3_moe;
   return family;
