@@ -202,11 +202,12 @@ json with_defaults(json object, const ModelFamily& family, const std::string& wh
   }
   family.rewrite(object, where);
   const json defaults = io::parse_json(family.defaults, "defaults");
+  const bool has_generation_config = io::has_file((dir / "generation_config.json").string());
+  const auto is_token = [&](const json& id) { return id < object.value("vocab_size", json(0)); };
   for (const auto& [key, value] : defaults.items()) {
     const bool stops = key == "eos_token_id";
-    if (stops &&
-        (io::has_file((dir / "generation_config.json").string()) || value >= object.value("vocab_size", json(0))))
-      continue;
+    const bool are_tokens = value.is_array() ? std::ranges::all_of(value, is_token) : is_token(value);
+    if (stops && (has_generation_config || !are_tokens)) continue;
     if (!object.contains(key)) object[key] = value;
   }
   return object;

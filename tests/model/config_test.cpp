@@ -5,6 +5,7 @@
 
 #include "io/support.h"
 #include "rf/io/files.h"
+#include "rf/model/foreign_models.h"
 
 namespace rf {
 namespace {
@@ -57,6 +58,27 @@ TEST(Config, SavesAndLoadsADirectory) {
   expect_error([&] { load_config(dir / "config.json"); }, {"must be a directory", "config.json", "is not a directory"});
   c.hidden_size = 7;
   expect_error([&] { save_config(c, dir.path()); }, {"hidden_size"});
+}
+
+// GlmConfig and FalconConfig of transformers.
+TEST(Config, EndsOfTextsThatAClassHas) {
+  const TempDir dir;
+  json keys = {{"model_type", "glm"},    {"vocab_size", 151552},     {"hidden_size", 64},
+               {"num_hidden_layers", 1}, {"num_attention_heads", 2}, {"intermediate_size", 64},
+               {"eos_token_id", nullptr}};
+  const auto ends = [&] {
+    io::write_file(dir / "config.json", keys.dump());
+    return load_any_config(dir.path()).stop_ids;
+  };
+  EXPECT_EQ(ends(), (std::vector<int32_t>{151329, 151336, 151338}));
+  keys.erase("eos_token_id");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{151329, 151336, 151338}));
+  keys["vocab_size"] = 151330;  // some of them are no tokens
+  EXPECT_EQ(ends(), std::vector<int32_t>{});
+  keys["model_type"] = "falcon";
+  EXPECT_EQ(ends(), std::vector<int32_t>{11});
+  keys["eos_token_id"] = nullptr;
+  EXPECT_EQ(ends(), std::vector<int32_t>{});
 }
 
 TEST(Config, HarmlessKeysAreKeptAndDtypesDropped) {

@@ -17,6 +17,9 @@ ModelFamily glm() {
   family.eps = 0.00000015625;
   family.defaults = R"({"num_key_value_heads": 2, "eos_token_id": [151329, 151336, 151338]})";
   family.keys = {"attention_bias"};
+  family.rewrite = [](nlohmann::json& object, const std::string&) {
+    if (given(object, "eos_token_id") == nullptr) object.erase("eos_token_id");  // whose default stands for null, too
+  };
   family.read = [](const Keys& keys, ModelConfig& config) {
     config.block.qkv_bias = keys.boolean("attention_bias", true);
   };
