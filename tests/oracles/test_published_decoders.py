@@ -223,6 +223,8 @@ REFUSED = {
     "gptj without a scale": ("gpt-j-6b", {"scale_attn_weights": False}, "scale_attn_weights must be true, got false"),
     "gemma2 both ways": ("gemma-2-2b", {"use_bidirectional_attention": True}, "use_bidirectional_attention must be"),
     "a negative cap": ("gemma-2-2b", {"attn_logit_softcapping": -1}, "attn_logit_softcapping must be"),
+    "smollm3's rotations": ("SmolLM3-3B", {"no_rope_layers": [1, "no", 1]}, "no_rope_layers must have a 0 or 1 for"),
+    "smollm3's missing rotations": ("SmolLM3-3B", {"no_rope_layers": [1, 0]}, "each of 3 layers, got .1,0."),
     "smollm3's windows": ("SmolLM3-3B", {"layer_types": ["sliding_attention"] * 3},
                           "use_sliding_window must be true with layer_types of sliding_attention, got false"),
     "qwen3's dense layers": ("Qwen3-30B-A3B", {"mlp_only_layers": [0.5]}, r"mlp_only_layers must be .*, got \[0.5\]"),
