@@ -213,12 +213,10 @@ quantized = makers.with_keys("config.json", quantization_config={"quant_method":
 refuse("quantised weights", form(quantized, decoder("llama")), "weights must not be quantised", "generate")
 refuse("an adapter of PEFT without its model", makers.adapter, "got an adapter of PEFT")
 refuse("a folder without a model", makers.plain_folder, "must hold the files of a model")
-GROUPED = {"num_key_value_heads": 2, "head_dim": 16}
 for name, model_type, changes in (
     ("SqueezeBertModel", "squeezebert", {"embedding_size": 32}),
-    ("OlmoForCausalLM", "olmo", GROUPED),
-    ("OPTForCausalLM", "opt", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
-    ("BloomForCausalLM", "bloom", {}),
+    ("CodeGenForCausalLM", "codegen", {"rotary_dim": 8}),
+    ("Qwen2MoeForCausalLM", "qwen2_moe", {"num_key_value_heads": 2}),
 ):
     command = "generate" if name.endswith(("LM", "LMHeadModel")) else "embed"
     refuse(f"`{name}`", makers.foreign(name, **changes), f'got "{model_type}"', command)
