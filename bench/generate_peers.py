@@ -106,8 +106,10 @@ def write_stored(path, types):
     write_keys(writer, config)
     for name, shape in named.items():
         kind = next(kinds)
-        plain = random.standard_normal(shape, np.float32) * np.float32(0.02)
-        data = random_blocks(shape, kind, 0.02) if kind.name in HALVES else gguf.quants.quantize(plain, kind)
+        if kind.name in HALVES:
+            data = random_blocks(shape, kind, 0.02)
+        else:
+            data = gguf.quants.quantize(random.standard_normal(shape, np.float32) * np.float32(0.02), kind)
         writer.add_tensor(f"{name}.weight", data, raw_dtype=kind)
         read += data.nbytes * (name != "token_embd")
     norms = [f"blk.{i}.{name}_norm" for i in range(config.num_hidden_layers) for name in ("attn", "ffn")]

@@ -56,11 +56,15 @@ tasks::AnswerFormat format_of(const GenerateOptions& options, const tasks::Conti
   return options.chat ? continuer.answer_format("", /*has_tools=*/false) : tasks::AnswerFormat();
 }
 
-tasks::ContinuationForm form_of(const GenerateOptions& options, const tasks::Continuer& continuer) {
-  return {.prompt = options.chat ? tasks::PromptForm::kChat : tasks::PromptForm::kText,
+tasks::PromptForm prompt_form(const GenerateOptions& options) {
+  return options.chat ? tasks::PromptForm::kChat : tasks::PromptForm::kText;
+}
+
+tasks::ContinuationForm form_of(const GenerateOptions& options, const tasks::AnswerFormat& format) {
+  return {.prompt = prompt_form(options),
           .empty = options.read.inputs.empty() ? tasks::EmptyPrompts::kRefused : tasks::EmptyPrompts::kWithoutResult,
           .schema = schema_of(options),
-          .specials = format_of(options, continuer).specials()};
+          .specials = format.specials()};
 }
 
 void check_length(const tasks::Continuer& continuer, const tasks::Continuation& result) {
@@ -79,7 +83,7 @@ class Writer {
         options_(options),
         stops_(stops_of(options, continuer)),
         format_(format_of(options, continuer)),
-        form_(form_of(options, continuer)) {}
+        form_(form_of(options, format_)) {}
 
   void add(std::string prompt) { hold({.text = std::move(prompt)}); }
   // A prompt of an input: one line or record, unchanged. A prompt without tokens or a bad record gets an error as its
@@ -193,18 +197,16 @@ std::string only_prompt(const GenerateOptions& options, const tasks::Continuer& 
 void finish_cache(const GenerateOptions& options, const tasks::Continuer& continuer, const std::string& prompt,
                   int64_t read, int64_t kept) {
   say(fmt::format("{} of the prompt's {} tokens were in {}", kept, read, options.prompt_cache));
-  if (kept + 1 < read)
-    continuer.write_prompt_cache(options.prompt_cache, prompt,
-                                 options.chat ? tasks::PromptForm::kChat : tasks::PromptForm::kText);
+  if (kept + 1 < read) continuer.write_prompt_cache(options.prompt_cache, prompt, prompt_form(options));
 }
 
 int run_generate(const GenerateOptions& options) {
   const tasks::Continuer continuer = open_continuer(options);
   if (options.stream) {
     const std::string prompt = only_prompt(options, continuer);
-    auto stream =
-        continuer.stream(prompt, options.generation, stops_of(options, continuer), form_of(options, continuer));
-    ShownAnswer shown(format_of(options, continuer));
+    const tasks::AnswerFormat format = format_of(options, continuer);
+    auto stream = continuer.stream(prompt, options.generation, stops_of(options, continuer), form_of(options, format));
+    ShownAnswer shown(format);
     while (const auto part = stream.next()) emit_lines(shown.add(*part));
     emit_lines(shown.finish() + "\n");
     check_length(continuer, stream.result());

@@ -156,19 +156,16 @@ Experts::Experts(const Weights& weights, const std::string& layer, const ModelCo
       }
       case Files::kStacked: {
         std::vector<float> up_bias = joined_parts(part("gate.bias"), part("up.bias")), down_bias = part("down.bias");
-        const auto stored = [&](const std::vector<std::string>& tensors, const std::vector<float>& bias_of_rows) {
-          return read_stored_part(weights, tensors, precision, bias_of_rows, e);
+        const auto add_stored = [&](std::vector<Linear>& to, const std::vector<std::string>& tensors,
+                                    const std::vector<float>& of_rows) {
+          std::optional<Linear> linear = read_stored_part(weights, tensors, precision, of_rows, e);
+          if (linear) to.push_back(std::move(*linear));
+          return linear.has_value();
         };
-        if (std::optional<Linear> up = stored({experts + "gate.weight", experts + "up.weight"}, up_bias)) {
-          ups_.push_back(std::move(*up));
-        } else {
+        if (!add_stored(ups_, {experts + "gate.weight", experts + "up.weight"}, up_bias))
           add_up(joined_parts(part("gate.weight"), part("up.weight")), std::move(up_bias));
-        }
-        if (std::optional<Linear> down = stored({experts + "down.weight"}, down_bias)) {
-          downs_.push_back(std::move(*down));
-        } else {
+        if (!add_stored(downs_, {experts + "down.weight"}, down_bias))
           add_down(part("down.weight"), std::move(down_bias));
-        }
         break;
       }
       case Files::kJoined:

@@ -33,6 +33,7 @@ class Experts {
   void choose(rf_dtype dtype, int64_t tokens, const void* x, Memory& memory) const;
   // The columns of `up`, to those that `down` reads, in place; their stride stays.
   void activate_rows(rf_dtype dtype, int64_t rows, Memory& memory) const;
+
   BlockSpec block_ = {};
   int64_t width_ = 0, inner_ = 0;
   Activation activation_ = Activation::kGelu;

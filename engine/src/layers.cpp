@@ -114,28 +114,22 @@ void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y,
 }
 
 void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y, void* sum) const {
-  const int64_t rows_of_gain = gain.empty() ? 1 : std::ssize(gain) / columns;
+  const int64_t gains = gain.empty() ? 1 : std::ssize(gain) / columns, row_bytes = columns * bytes_of(dtype);
   rf_norm_args args = {};
   args.struct_size = sizeof args;
   args.dtype = dtype;
   args.kind = kind == NormKind::kRms ? RF_NORM_RMS : RF_NORM_LAYER;
-  args.rows = rows;
+  args.rows = rows / gains;
   args.columns = columns;
-  args.x = x;
   args.residual = residual;
-  args.y = y;
   args.sum = sum;
-  args.x_stride = args.residual_stride = args.y_stride = args.sum_stride = columns;
-  args.gamma = gain.empty() ? nullptr : gain.data();
+  args.x_stride = args.residual_stride = args.y_stride = args.sum_stride = gains * columns;
   args.beta = bias.empty() ? nullptr : bias.data();
   args.eps = eps;
-  if (rows_of_gain == 1) return check_status(rf_norm_forward(&args));
-  args.rows = 1;
-  const int64_t row_bytes = columns * bytes_of(dtype);
-  for (int64_t r = 0; r < rows; ++r) {
-    args.gamma = gain.data() + r % rows_of_gain * columns;
-    args.x = static_cast<const char*>(x) + r * row_bytes;
-    args.y = static_cast<char*>(y) + r * row_bytes;
+  for (int64_t i = 0; i < gains; ++i) {
+    args.gamma = gain.empty() ? nullptr : gain.data() + i * columns;
+    args.x = static_cast<const char*>(x) + i * row_bytes;
+    args.y = static_cast<char*>(y) + i * row_bytes;
     check_status(rf_norm_forward(&args));
   }
 }

@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
 #include <atomic>
 #include <cmath>
@@ -317,8 +315,7 @@ bool Weights::add_file_rows(const std::string& name, FileRows& to, int64_t part,
   const bool is_packed = type != io::GgufElement::kF32 && type != io::GgufElement::kQ8_K &&
                          type != io::GgufElement::kTQ1_0 && type != io::GgufElement::kTQ2_0;
   if (!is_packed) return false;
-  const int64_t all = std::accumulate(tensor.shape.begin(), tensor.shape.end() - 1, int64_t{1}, std::multiplies());
-  const int64_t rows = all / parts;
+  const int64_t all = elements_of(tensor.shape) / tensor.shape.back(), rows = all / parts;
   const std::span<const std::byte> bytes = gguf_->bytes(*tensor.quantised);
   const int64_t row_bytes = std::ssize(bytes) / all;
   for (int64_t row = part * rows; row < (part + 1) * rows; ++row) to.rows.push_back(bytes.data() + row * row_bytes);

@@ -48,8 +48,8 @@ struct Generation {
   std::string begun{};           // the part of an answer that the prompt has
   size_t choices = 1;            // for each prompt
 
-  // Equal choices are computed once.
-  size_t sequences() const { return static_cast<size_t>(options.return_sequences); }
+  // The computed sequence of a choice: equal choices are computed once.
+  size_t sequence_of(size_t choice) const { return choice * static_cast<size_t>(options.return_sequences) / choices; }
   bool has_log_probabilities() const { return options.best_tokens >= 0; }
   tasks::ContinuationForm continuation() const {
     return {.prompt = form, .schema = schema, .specials = answer.specials()};
@@ -340,20 +340,19 @@ struct TextStream {
       if (std::exchange(of.is_first, false)) fields = R"("role":"assistant")" + (fields.empty() ? "" : "," + fields);
       fields = R"("delta":{)" + fields + "}";
     }
-    const char* const reason = is_last ? reason_of(parts.results()[sequence_of(index)], of.calls > 0) : nullptr;
+    const char* const reason =
+        is_last ? reason_of(parts.results()[generation.sequence_of(index)], of.calls > 0) : nullptr;
     const std::string logprobs = logprobs_of(generation, continuer.tokenizer(), std::exchange(of.tokens, {}));
     return event(choice(index, fields, logprobs, reason) + "]");
   }
-  size_t sequence_of(size_t index) const { return index * generation.sequences() / choices.size(); }
-
   std::string events(bool goes_on) {
     const auto added = parts.parts_after(goes_on);
     std::string all;
-    for (size_t i = 0; i < choices.size(); ++i) all += event_of(i, added[sequence_of(i)]);
+    for (size_t i = 0; i < choices.size(); ++i) all += event_of(i, added[generation.sequence_of(i)]);
     if (!parts.is_done()) return all;
     if (generation.states_usage) {
       int64_t tokens = 0;
-      for (size_t i = 0; i < choices.size(); ++i) tokens += std::ssize(parts.results()[sequence_of(i)].ids);
+      for (size_t i = 0; i < choices.size(); ++i) tokens += std::ssize(parts.results()[generation.sequence_of(i)].ids);
       all += event("]," + usage_of(parts.prompt_tokens(), parts.kept_tokens(), tokens));
     }
     return all + "data: [DONE]\n\n";
@@ -433,7 +432,7 @@ Answer generate(Service& service, const Call& call, const ServedModel& model, co
   int64_t added = 0;
   for (size_t i = 0; i < results.size() * generation.choices; ++i) {
     if (i > 0) body += ',';
-    const size_t sequence = i % generation.choices * generation.sequences() / generation.choices;
+    const size_t sequence = generation.sequence_of(i % generation.choices);
     const tasks::Continuation& continuation = results[i / generation.choices][sequence];
     body += whole_choice(generation, model.continuer().tokenizer(), i, continuation);
     added += std::ssize(continuation.ids);

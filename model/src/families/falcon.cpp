@@ -49,7 +49,7 @@ void read_falcon(const Keys& keys, ModelConfig& config) {
   block.shared_norm = block.parallel && !(grouped && norms != 1);
   const bool is_one_key = keys.boolean("multi_query", true) && !grouped;
   block.fused_qkv = is_one_key ? BlockSpec::Fused::kParts : BlockSpec::Fused::kHeads;
-  block.qkv_bias = block.output_bias = block.mlp_bias = keys.boolean("bias", false);
+  read_all_biases(keys, "bias", false, config);
   if (!keys.boolean("alibi", false)) return;
   set_linear_positions(keys, config);
   config.positions.falcon_slopes = true;

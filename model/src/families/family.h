@@ -131,6 +131,8 @@ std::span<const ModuleName> llama_modules();
 // Reads attention_bias; and mlp_bias, too, both false where they are absent.
 void read_attention_bias(const Keys& keys, ModelConfig& config, bool fallback = false);
 void read_biases(const Keys& keys, ModelConfig& config);
+// Of one switch for the biases of all matrices of a block.
+void read_all_biases(const Keys& keys, const char* key, bool fallback, ModelConfig& config);
 // ALiBi of a causal model in place of a rotation.
 void set_linear_positions(const Keys& keys, ModelConfig& config);
 // The feed-forward network has 4 times the width where its own is absent.

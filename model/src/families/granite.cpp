@@ -13,6 +13,12 @@ void read_multipliers(const Keys& keys, ModelConfig& config) {
   config.block.residual_scale = keys.number("residual_multiplier", 1, kMultiplierRange);
 }
 
+void read_granite(const Keys& keys, ModelConfig& config) {
+  read_multipliers(keys, config);
+  config.block.attention_scale = keys.number("attention_multiplier", 1, kMultiplierRange);
+  config.heads.logit_scale = 1 / keys.number("logits_scaling", 1, kMultiplierRange);
+}
+
 }  // namespace
 
 ModelFamily granite() {
@@ -21,11 +27,7 @@ ModelFamily granite() {
   family.classes = "Granite";
   family.keys.insert(family.keys.end(),
                      {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"});
-  family.read = [](const Keys& keys, ModelConfig& config) {
-    read_multipliers(keys, config);
-    config.block.attention_scale = keys.number("attention_multiplier", 1, kMultiplierRange);
-    config.heads.logit_scale = 1 / keys.number("logits_scaling", 1, kMultiplierRange);
-  };
+  family.read = read_granite;
   return family;
 }
 
@@ -47,7 +49,7 @@ ModelFamily granitemoe() {
   family.keys.insert(family.keys.end(), {"num_local_experts", "num_experts_per_tok"});
   family.off_keys = {"mlp_bias"};
   family.read = [](const Keys& keys, ModelConfig& config) {
-    granite().read(keys, config);
+    read_granite(keys, config);
     read_expert_counts(keys, config);
   };
   return family;

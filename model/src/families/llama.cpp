@@ -47,6 +47,10 @@ void read_biases(const Keys& keys, ModelConfig& config) {
   config.block.mlp_bias = keys.boolean("mlp_bias", false);
 }
 
+void read_all_biases(const Keys& keys, const char* key, bool fallback, ModelConfig& config) {
+  config.block.qkv_bias = config.block.output_bias = config.block.mlp_bias = keys.boolean(key, fallback);
+}
+
 ModelFamily llama() {
   return {.model_type = "llama",
           .gguf = "llama",

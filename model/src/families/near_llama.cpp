@@ -26,10 +26,7 @@ ModelFamily ernie4_5() {
   family.eps = 1e-5;
   family.defaults = R"({"num_key_value_heads": 2, "tie_word_embeddings": true, "eos_token_id": 2})";
   family.keys = {"use_bias", "auto_map"};
-  family.read = [](const Keys& keys, ModelConfig& config) {
-    BlockSpec& block = config.block;
-    block.qkv_bias = block.output_bias = block.mlp_bias = keys.boolean("use_bias", false);
-  };
+  family.read = [](const Keys& keys, ModelConfig& config) { read_all_biases(keys, "use_bias", false, config); };
   return family;
 }
 

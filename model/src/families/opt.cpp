@@ -52,9 +52,8 @@ ModelFamily opt() {
   family.off_keys = {"_remove_final_layer_norm", "num_key_value_heads", "head_dim"};
   family.rewrite = rewrite_opt;
   family.read = [](const Keys& keys, ModelConfig& config) {
-    BlockSpec& block = config.block;
-    block.qkv_bias = block.output_bias = block.mlp_bias = keys.boolean("enable_bias", true);
-    block.norm_weight = block.norm_bias = keys.boolean("layer_norm_elementwise_affine", true);
+    read_all_biases(keys, "enable_bias", true, config);
+    config.block.norm_weight = config.block.norm_bias = keys.boolean("layer_norm_elementwise_affine", true);
   };
   return family;
 }

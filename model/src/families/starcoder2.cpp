@@ -21,10 +21,7 @@ ModelFamily starcoder2() {
   family.windows = Windows::kAll;
   family.defaults = R"({"num_key_value_heads": 2, "tie_word_embeddings": true, "eos_token_id": 50256})";
   family.keys = {"use_bias"};
-  family.read = [](const Keys& keys, ModelConfig& config) {
-    BlockSpec& block = config.block;
-    block.qkv_bias = block.output_bias = block.mlp_bias = keys.boolean("use_bias", true);
-  };
+  family.read = [](const Keys& keys, ModelConfig& config) { read_all_biases(keys, "use_bias", true, config); };
   return family;
 }
 
