@@ -55,6 +55,7 @@ def _make(context, corpus, folder):
     dictionary = context.data / corpus["dictionary"] if "dictionary" in corpus else None
     if "add_words" in corpus:
         characters, vocabulary = vocabulary, folder / "words"
+        shutil.rmtree(vocabulary, ignore_errors=True)  # of files that have changed; add-words wants a new folder
         how = {"words": corpus["add_words"], "kind": corpus["pipeline"], "dict": dictionary}
         context.roformer("add-words", model=characters, output=vocabulary, **how, **given)
     elif "pipeline" in corpus:

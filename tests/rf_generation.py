@@ -28,6 +28,8 @@ class Options(Struct):
         length_penalty=ctypes.POINTER(ctypes.c_double),
         stop_when_full=ctypes.c_int32,
         batch=ctypes.c_int64,
+        presence_penalty=ctypes.c_double,
+        frequency_penalty=ctypes.c_double,
     )
 
 

@@ -24,6 +24,10 @@ void add_text_options(CLI::App& app, TextOptions& options) {
   add_default(app, "--top-p", generation.top_p, "Draw from the fewest tokens whose probability is at least p");
   add_default(app, "--repetition-penalty", generation.repetition_penalty,
               "Above 1, tokens that occur already, in the prompt too, become less probable");
+  add_default(app, "--presence-penalty", generation.presence_penalty,
+              "Subtracted from the logits of tokens that the text has after its prompt");
+  add_default(app, "--frequency-penalty", generation.frequency_penalty,
+              "The same, for each time that a token occurs there");
   app.add_option(
          "--stop", options.stops,
          "A string that ends a text, which keeps it, or a special token; may be given several times; default: what "

@@ -154,6 +154,8 @@ GenerationOptions generation_of(const rf_engine_generation* wanted) {
   if (x.length_penalty != nullptr) options.length_penalty = *x.length_penalty;
   options.stop_when_full = x.stop_when_full != 0;
   set(options.batch, x.batch);
+  options.presence_penalty = x.presence_penalty;
+  options.frequency_penalty = x.frequency_penalty;
   return options;
 }
 

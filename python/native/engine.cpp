@@ -88,6 +88,8 @@ engine::GenerationOptions generation_options(const json& given) {
   read(given, "max_new_tokens", options.max_new_tokens);
   read(given, "min_new_tokens", options.min_new_tokens);
   read(given, "repetition_penalty", options.repetition_penalty);
+  read(given, "presence_penalty", options.presence_penalty);
+  read(given, "frequency_penalty", options.frequency_penalty);
   read(given, "num_return_sequences", options.return_sequences);
   read(given, "temperature", options.temperature);
   read(given, "top_k", options.top_k);

@@ -230,6 +230,8 @@ class Engine:
         top_k: int | None = None,
         top_p: float | None = None,
         repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
         seed: int | None = None,
         beams: int | None = None,
         length_penalty: float | None = None,
@@ -252,6 +254,8 @@ class Engine:
             top_k: draw from the k most probable tokens only.
             top_p: draw from the fewest tokens whose probability is at least p.
             repetition_penalty: above 1, tokens that occur already become less probable.
+            presence_penalty: subtracted from the logits of tokens that the text has after its prompt.
+            frequency_penalty: the same, for each time that a token occurs there.
             seed: of sampling; the result of a prompt is a function of it. Default: 0.
             beams: beam search with so many beams.
             length_penalty: beams are ranked by log-probability over tokens^penalty.
@@ -273,7 +277,9 @@ class Engine:
         integers = dict(max_new_tokens=max_new_tokens, min_new_tokens=min_new_tokens, batch=batch)
         integers |= dict(num_return_sequences=num_return_sequences, draft_tokens=draft_tokens)
         options = {name: _checks.integer(where, name, value) for name, value in integers.items()}
-        options["repetition_penalty"] = _checks.number(where, "repetition_penalty", repetition_penalty)
+        numbers = dict(repetition_penalty=repetition_penalty, presence_penalty=presence_penalty)
+        numbers |= dict(frequency_penalty=frequency_penalty)
+        options |= {name: _checks.number(where, name, value) for name, value in numbers.items()}
         given = _checks.given(where, _checks.number, temperature=temperature, top_p=top_p)
         given = _checks.given(where, _checks.integer, top_k=top_k) | given
         options |= given | {"sample": _checks.boolean(where, "sample", sample) or bool(given)}

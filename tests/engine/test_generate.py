@@ -23,13 +23,21 @@ def case(request, tmp_path_factory):
     return oracle, CausalEngine(folder)
 
 
-def oracle_generate(oracle, prompt, stop_ids=(), **options):
-    """New ids of each sequence, to the first stop id, and their scores."""
+def oracle_generate(oracle, prompt, stop_ids=(), presence_penalty=0, frequency_penalty=0, **options):
+    """New ids of each sequence, to the first stop id, and their scores; penalties as OpenAI defines them."""
+
+    def penalize(ids, scores):
+        for row, new in zip(scores, ids[:, len(prompt) :], strict=True):
+            tokens, counts = new.unique(return_counts=True)
+            row[tokens] -= presence_penalty + frequency_penalty * counts
+        return scores
+
     out = oracle.generate(
         torch.tensor(np.asarray(prompt))[None].long(),
         eos_token_id=list(stop_ids) or None,
         return_dict_in_generate=True,
         output_scores=True,
+        logits_processor=[penalize],
         **options,
     )
     rows = []
@@ -49,7 +57,14 @@ def log_probability(oracle, prompt, ids):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"repetition_penalty": 1.7}, {"repetition_penalty": 0.8}, {"stop": 2}, {"stop": 2, "min_new_tokens": 5}],
+    [
+        {},
+        {"repetition_penalty": 1.7},
+        {"repetition_penalty": 0.8},
+        {"presence_penalty": 1.5, "frequency_penalty": -0.4},
+        {"stop": 2},
+        {"stop": 2, "min_new_tokens": 5},
+    ],
 )
 def test_greedy(case, options):
     oracle, engine = case
@@ -81,6 +96,7 @@ def test_greedy(case, options):
         ({"length_penalty": -2.0}, True),
         ({"early_stopping": True}, True),
         ({"repetition_penalty": 1.5}, True),
+        ({"presence_penalty": -0.3, "frequency_penalty": 0.5}, True),
         ({"min_new_tokens": 8}, True),
         ({"beams": 1}, True),
     ],

@@ -22,7 +22,16 @@ from experiment_sets import (
     write_lines,
     write_table,
 )
-from experiments import judge, real_weights, run, table2_glue, table3_chinese_models, table5_long_texts, tuned_models
+from experiments import (
+    corpus,
+    judge,
+    real_weights,
+    run,
+    table2_glue,
+    table3_chinese_models,
+    table5_long_texts,
+    tuned_models,
+)
 from parity_case import perturbed
 
 LETTERS = "abcdefghijklm"
@@ -228,6 +237,14 @@ def test_chinese_models(sets, tmp_path):
         assert by_character == pytest.approx(loss * counts[tokens] / counts["characters"])
         tuned = tmp_path / "runs" / "chinese-models" / "tuned" / name / "seed-1"
         check_tuned(found, "ChnSentiCorp, accuracy", name, tuned, "accuracy")
+
+
+def test_words_are_chosen_again_from_laws_that_changed(sets, tmp_path):
+    write_laws(sets)
+    context, words = run.Context(tmp_path, sets, "tiny", threads=1), table3_chinese_models.corpus_of("tiny", "words")
+    before = corpus.identity(corpus.prepared(context, words))
+    write_lines(sets / "zh_laws" / "laws_valid.jsonl", [dict(text="天地" * 900) for _ in range(8)])
+    assert corpus.identity(corpus.prepared(context, words)) != before
 
 
 def test_fine_tuning(sets, tmp_path, monkeypatch):

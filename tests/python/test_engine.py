@@ -179,6 +179,10 @@ def test_generate(causal):
             ["--beams=3", "--length-penalty=0.5", "--max-new-tokens=7"],
         ),
         (dict(stop=[], repetition_penalty=1.3), ["--no-stop", "--repetition-penalty=1.3"]),
+        (
+            dict(stop=[], presence_penalty=0.5, frequency_penalty=-1),
+            ["--no-stop", "--presence-penalty=0.5", "--frequency-penalty=-1"],
+        ),
     ],
 )
 def test_generate_is_the_command(causal, options, command):

@@ -110,6 +110,7 @@ typedef struct rf_engine_generation {
   const double* length_penalty; /* NULL: 1 */
   int32_t stop_when_full;       /* not 0: true */
   int64_t batch;
+  double presence_penalty, frequency_penalty;
 } rf_engine_generation;
 
 typedef struct rf_engine_generated {
