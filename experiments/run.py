@@ -82,6 +82,7 @@ MODULES = (  # in the order in which they run: what trains models before what re
     "table3_chinese_models",
     "table5_long_texts",
     "table2_glue",
+    "rest_of_glue",
     "real_weights",
     "similar_texts",
     "table1_translation",

@@ -256,5 +256,9 @@ def _metric(name, labels, predicted):
         from sklearn.metrics import f1_score
 
         return float(f1_score(labels, predicted, pos_label=sorted(set(labels))[1]))
+    if name == "matthews":
+        from sklearn.metrics import matthews_corrcoef
+
+        return float(matthews_corrcoef(labels, predicted))
     found = stats.spearmanr(labels, predicted).statistic
     return float(found) if np.isfinite(found) else 0.0

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from experiments import (
     corpus,
     judge,
     real_weights,
+    rest_of_glue,
     run,
     table2_glue,
     table3_chinese_models,
@@ -55,7 +57,7 @@ def save_body(folder, tokens):
 
 def make_tables(folder, name, draw, label, *columns):
     for split, number in dict(train=64, dev=20, test=20).items():
-        values_of = {"score": 6, "label": 2}[label]
+        values_of = {"score": 6, "gold_label": 3}.get(label, 2)
         rows = [{key: draw() for key in columns} | {label: i % values_of} for i in range(number)]
         write_table(folder / f"{name}_{split}.tsv", rows)
 
@@ -268,6 +270,37 @@ def test_fine_tuning(sets, tmp_path, monkeypatch):
         first, second = (report_of(runs / f"seed-{seed}{suffix}") for seed in (1, 2))
         check_rates(rows, f"{arm} on MRPC", first["chosen"]["learning_rate"])
         assert [rate["learning_rate"] for rate in second["rates"]] == [first["chosen"]["learning_rate"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "measures"),
+    [
+        ("glue-small", ["CoLA, Matthews' correlation", "RTE, accuracy"]),
+        ("glue-large", ["QNLI, accuracy", "QQP, F1", "MNLI-m, accuracy", "MNLI-mm, accuracy"]),
+    ],
+)
+def test_the_rest_of_glue(name, measures, sets, tmp_path, monkeypatch):
+    """The tables with GLUE's own columns."""
+    rng, pair = random.Random(6), ("sentence1", "sentence2")
+    write_lines(sets / "en_books" / "books_valid.jsonl", [dict(text=english(rng) * 40) for _ in range(8)])
+    columns = {"cola": ("label", "sentence"), "rte": ("label", *pair), "qnli": ("label", "question", "sentence")}
+    columns |= {"qqp": ("is_duplicate", "question1", "question2"), "mnli": ("gold_label", *pair)}
+    for table, names in columns.items():
+        make_tables(sets / "glue", table, lambda: english(rng), *names)
+    for valid in ("matched", "mismatched"):
+        shutil.copyfile(sets / "glue" / "mnli_dev.tsv", sets / "glue" / f"mnli_dev_{valid}.tsv")
+    monkeypatch.setattr(table2_glue, "ARMS", ("rope",))
+
+    def smaller(settings):
+        design = small_design(settings["designs"]["convergence"], seeds=[1])
+        return {"designs": {"convergence": design}, "tuning": settings["tuning"] | {"max_length": 20, "epochs": 1}}
+
+    found = values(rows_of(rest_of_glue, name, tmp_path, sets, smaller))
+    for measure in measures:
+        tuned = tmp_path / "runs" / "fine-tuning" / measure.split(",")[0] / "rope" / "seed-1"
+        metric = {"Matthews' correlation": "matthews", "F1": "f1"}.get(measure.split(", ")[1], "accuracy")
+        assert found[measure, "rope", 1] == (report_of(tuned)["chosen"]["valid"][metric] or 0)
+        assert -1 <= found[measure, "rope, bag of words", 1] <= 1
 
 
 def test_long_texts(sets, tmp_path):
