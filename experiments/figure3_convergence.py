@@ -7,7 +7,17 @@ losses are smoothed by means over a twentieth of the run, so no ratio of steps c
 """
 
 from . import corpus
-from .language_models import SINUSOIDS, design, masked_run, rows_of_runs, rows_of_steps, settings_of, train
+from .language_models import (
+    SINUSOIDS,
+    design,
+    masked_run,
+    pretrained,
+    rows_of_body,
+    rows_of_runs,
+    rows_of_steps,
+    settings_of,
+    train,
+)
 from .rate_search import rate_search
 from .run import Experiment, seeds_of
 
@@ -30,6 +40,21 @@ def run(context, settings):
     yield from rows_of_steps(runs, "rope", SINUSOIDS, "sinusoidal")
 
 
+def longer_settings(scale):
+    """The learned table, four times as long."""
+    of_corpus, run = corpus.books(scale), masked_run(scale, 40000)
+    run["model"]["position_encoding"] = "learned"
+    if scale == "paper":
+        run["stages"][0]["steps"] *= 4
+    return {"corpus": of_corpus, "files": corpus.files_of(of_corpus), "seeds": [1], "run": run}
+
+
+def run_longer(context, settings):
+    data = corpus.prepared(context, settings["corpus"])
+    for seed in settings["seeds"]:
+        yield from rows_of_body("learned", pretrained(context, ("learned-longer",), settings["run"], data, seed))
+
+
 EXPERIMENTS = [
     Experiment(
         "convergence",
@@ -43,5 +68,12 @@ EXPERIMENTS = [
             "English text of --data in place of BookCorpus and Wikipedia",
             "bfloat16, and gradients clipped at a norm of 1: the paper names neither",
         ),
-    )
+    ),
+    Experiment(
+        "learned-longer",
+        "Does the learned table learn positions if it is trained four times as long? (Figure 3, left)",
+        run_longer,
+        longer_settings,
+        hours=2.3,
+    ),
 ]

@@ -251,6 +251,14 @@ def rows_of_runs(runs):
             yield row(CURVE, run.arm, loss, step=step, **about)
 
 
+def rows_of_body(name, body):
+    """Held-out loss and curve of a Body; the loss comes first."""
+    about = {"seed": body.seed, "made": body.record}
+    yield row(HELD_OUT, name, metrics(body.directory, "evaluation")[-1]["loss"], **about)
+    curve = [(line["step"], line["loss"]) for line in metrics(body.directory, "train")]
+    yield from (row(CURVE, name, value, step=step, **about) for step, value in thinned(curve))
+
+
 def rows_of_steps(runs, arm, baseline, name):
     """The steps of an arm's runs to the training loss that both reach, by the baseline's steps with the same seed."""
     others = {run.seed: run for run in runs if run.arm == baseline}

@@ -7,7 +7,7 @@ WoBERT (C-22).
 import json
 
 from . import corpus
-from .language_models import CURVE, HELD_OUT, masked_run, metrics, pretrained, thinned
+from .language_models import masked_run, pretrained, rows_of_body
 from .run import Experiment, row, seeds_of
 from .tuned_models import DICTIONARY, files_of, task_files, tuned_rows, tuning_rates
 
@@ -75,12 +75,9 @@ def run(context, settings):
         # A word token covers several character tokens of the same held-out texts.
         characters = counts["characters"] / counts[model["tokens"]]
         for body in bodies[name]:
-            about = {"seed": body.seed, "made": body.record}
-            loss = metrics(body.directory, "evaluation")[-1]["loss"]
-            yield row(HELD_OUT, name, loss, **about)
-            yield row(BY_CHARACTER, name, loss / characters, **about)
-            curve = [(line["step"], line["loss"]) for line in metrics(body.directory, "train")]
-            yield from (row(CURVE, name, value, step=step, **about) for step, value in thinned(curve))
+            loss, *curve = rows_of_body(name, body)
+            by_character = row(BY_CHARACTER, name, loss["value"] / characters, seed=body.seed, made=body.record)
+            yield from [loss, by_character, *curve]
         tuning = settings["tuning"] | ({"dict": DICTIONARY} if model["tokens"] == "words" else {})
         folder = context.path("runs", "chinese-models", "tuned", name)
         measure = "ChnSentiCorp, accuracy"
