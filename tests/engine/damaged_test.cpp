@@ -20,7 +20,7 @@ constexpr std::pair<const char*, const char*> kFamilies[] = {
                       "hidden_act": "silu", "layer_norm_epsilon": 1e-12})"},
     {"ModernBert", R"({"model_type": "modernbert", "layer_norm_eps": null, "type_vocab_size": null, "norm_eps": 1e-6,
                        "local_attention": 8, "global_attn_every_n_layers": 3, "classifier_pooling": "mean",
-                       "layer_types": ["sliding_attention", "full_attention"], "classifier_bias": true,
+                       "classifier_bias": true,
                        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4},
                                            "sliding_attention": {"rope_type": "default", "rope_theta": 1e5}},
                        "norm_bias": true, "attention_bias": true, "classifier_activation": "gelu"})"},

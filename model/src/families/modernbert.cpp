@@ -53,7 +53,9 @@ void read_modern(const Keys& keys, ModelConfig& config) {
   read_biases(keys, config);
   read_heads(keys, config);
   const int64_t window = keys.integer({"local_attention"}, 2, kMaxReportedLength) / 2;
-  const int64_t interval = keys.integer({"global_attn_every_n_layers"}, 1, kMaxReportedLayers);
+  const int64_t interval = extent(keys, "global_attn_every_n_layers", kMaxReportedLayers);
+  if (const nlohmann::json* const other = given(keys.json(), "sliding_window"))  // which sets local_attention
+    fail(keys.file(), "sliding_window must be absent or null in a modernbert, got {}", shown(*other));
   read_layer_types(
       keys, window, [=](int64_t layer) { return layer % interval != 0; }, config);
 }
