@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -448,11 +449,14 @@ std::vector<Module> read_module_list(const std::string& model_dir) {
   if (!list.is_array() || list.empty())
     fail(where, "must be a list of modules, got {}", list.is_array() ? "an empty one" : list.type_name());
   std::vector<Module> modules;
+  std::set<json> names;
   for (size_t i = 0; i < list.size(); ++i) {
     io::StrictObject entry(list[i], where, fmt::format("[{}]", i));
     entry.require({"path", "type"});
     static_cast<void>(entry.find("idx"));
-    static_cast<void>(entry.find("name"));
+    const json* const name = entry.find("name");
+    if (name != nullptr && !names.insert(*name).second)  // of two, sentence-transformers keeps the last
+      fail(where, "[{}].name must be that of no other module, got {}", i, name->dump());
     const std::string type = entry.text("type", "");
     const bool is_adapted = i == 0 && type == "custom_st.Transformer";
     const json* const arguments = entry.find("kwargs");

@@ -108,6 +108,9 @@ def test_refused_modules(encoder, tmp_path):
     ):
         save_modules(folder, extra=[module])
         refused(folder, *words)
+    entries = json.loads((folder / "modules.json").read_text())
+    write_json(folder / "modules.json", [entry | {"name": ""} for entry in entries])
+    refused(folder, "[1].name must be that of no other module")
     save_modules(folder, pooling={"pooling_mode": "median"})
     refused(folder, "1_Pooling", "median")
     save_modules(folder, pooling={"pooling_mode": "mean", "unknown_key": 1})
