@@ -63,7 +63,8 @@ struct CrossEncoder::Impl {
     constexpr int64_t kNoLimit = int64_t{1} << 24;
     info.labels = files.generates ? std::vector<std::string>{"LABEL_0"} : model.info().labels;
     if (files.generates) check_score();
-    info.max_length = options.max_length.value_or(row_length(files.encoder_dir, config, kNoLimit));
+    info.max_length =
+        options.max_length.value_or(files.max_length.value_or(row_length(files.encoder_dir, config, kNoLimit)));
     info.activation =
         options.activation.value_or(files.activation.value_or(default_activation(std::ssize(info.labels))));
     info.prompt = engine::prompt_of(files.prompts, options.prompt, options.prompt_name, kWhere);

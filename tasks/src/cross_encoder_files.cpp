@@ -91,7 +91,13 @@ void read_transformer(bool has_modules, CrossEncoderFiles& out) {
   const std::string where = out.encoder_dir + "/sentence_bert_config.json";
   const json file = has_modules && io::has_file(where) ? io::read_json(where) : json::object();
   const std::string wanted = out.score || out.generates ? kGeneration : kTask;
-  if (const std::string task = io::StrictObject(file, where, "").text("transformer_task", wanted); task != wanted)
+  io::StrictObject config(file, where, "");
+  constexpr int64_t kLongest = int64_t{1} << 24;
+  if (const json* length = config.find("max_seq_length"); length != nullptr && !length->is_null())
+    out.max_length = config.integer("max_seq_length", 1, 1, kLongest);
+  if (config.boolean("do_lower_case", false))
+    fail(where, "do_lower_case must be absent or false in a cross-encoder, got true");
+  if (const std::string task = config.text("transformer_task", wanted); task != wanted)
     fail(where, "transformer_task must be {}, got {}", wanted, io::printable(task));
   if (const auto more = file.find("processing_kwargs"); more != file.end() && !more->is_null() && !more->empty())
     fail(where, "processing_kwargs must be absent or empty, got {}", io::shown(*more));

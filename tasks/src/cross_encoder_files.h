@@ -25,6 +25,7 @@ struct CrossEncoderFiles {
   bool is_stated = false;                     // the files state that it is a cross-encoder
   std::optional<ScoreActivation> activation;  // absent: decided by the number of labels
   engine::Prompts prompts;
+  std::optional<int64_t> max_length;                // tokens of a pair; absent: what tokenizer and positions say
   bool generates = false;                           // the encoder is a causal language model
   std::optional<TokenScore> score;                  // of one; absent: the tokens "yes" and "no"
   std::optional<text::ChatTemplate> chat_template;  // of the messages that pairs are; absent: the tokenizer's pairs

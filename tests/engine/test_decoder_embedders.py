@@ -275,6 +275,7 @@ def test_token_reranker(template, tokens, tmp_path):
         ("{{ messages", "line 1 of the chat template: a tag must end with }}"),
         ({"transformer_task": 3}, "transformer_task must be a string, got 3"),
         ({"modality_config": {"message": {"format": 3}}}, r"modality_config.message.format must be a string, got 3"),
+        ({"do_lower_case": True}, "do_lower_case must be absent or false in a cross-encoder, got true"),
         ({"transformer_task": "fill-mask"}, "transformer_task must be text-generation, got .?fill-mask"),
         ({"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs must be absent or empty, got"),
         ({"modality_config": {"message": {"format": "structured"}}}, "format must be flat, got .?structured"),

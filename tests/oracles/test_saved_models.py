@@ -231,6 +231,11 @@ def check_scores(folder, model):
     mine, theirs = (x.rank(TEXTS[2], ALL, **options) for x in (ours, model))
     close([x["score"] for x in mine], [x["score"] for x in theirs])
     close([x["score"] for x in roformer_cpp.Engine(folder).predict(RECORDS)], model.predict(PAIRS))
+    path = folder / "sentence_bert_config.json"
+    if path.exists():
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"max_seq_length": 9}))
+        short = type(model)(str(folder), device="cpu")
+        close(roformer_cpp.CrossEncoder(folder).predict(PAIRS), short.predict(PAIRS))
 
 
 CHECKS = {
