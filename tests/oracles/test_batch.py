@@ -5,6 +5,7 @@ import random
 
 import pytest
 from tokenizer_probe import ask, write_vocabulary
+from tokenizers.processors import TemplateProcessing
 
 transformers = pytest.importorskip("transformers")
 
@@ -26,10 +27,10 @@ def rows_of_ours(vocab_file, cases):
 COLUMNS = {"input_ids": "ids", "token_type_ids": "types", "attention_mask": "mask"}
 
 
-def rows_of_transformers(samples, options):
+def rows_of_transformers(samples, options, tokenizer=None):
     sides = {key: options[key] for key in ("truncation_side", "padding_side") if key in options}
     options = {key: value for key, value in options.items() if key not in (*sides, "threads")}
-    tokenizer = transformers.BertTokenizer(vocab={token: i for i, token in enumerate(VOCABULARY)}, **sides)
+    tokenizer = tokenizer or transformers.BertTokenizer(vocab={token: i for i, token in enumerate(VOCABULARY)}, **sides)
     texts = [tuple(sample) if len(sample) > 1 else sample[0] for sample in samples]
     returned = {f"return_{name}": True for name in ("offsets_mapping", "token_type_ids", "attention_mask")}
     out = tokenizer(texts, **returned, **options)
@@ -103,6 +104,20 @@ def test_rows_equal_transformers(vocab_file, pairs):
         assert rows == want, case
         compared += 1
     assert compared > 110
+
+
+def test_second_text_first(tmp_path):
+    """A template may have the texts in this order, which is then that of the windows, too."""
+    pieces = transformers.BertTokenizer(vocab={token: i for i, token in enumerate(VOCABULARY)})._tokenizer
+    pieces.post_processor = TemplateProcessing(
+        single="$A", pair="[CLS] $B:1 [SEP]:1 $A", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, pad_token="[PAD]")
+    tokenizer.save_pretrained(tmp_path)
+    options = {"truncation": "longest_first", "max_length": 9, "stride": 1, "return_overflowing_tokens": True}
+    case = {"samples": random_samples(random.Random(5), True), "options": options}
+    (rows,) = ask({"model": str(tmp_path), "batch": True}, [case])
+    assert rows == rows_of_transformers(**case, tokenizer=tokenizer)
 
 
 def test_large_batches_in_turn(vocab_file):

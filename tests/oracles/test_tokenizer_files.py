@@ -360,6 +360,8 @@ OF_ROBERTA = [
     ({"post_processor": FRAME | {"special_tokens": {"<s>": LARGE}}}, "special_tokens"),
     ({"post_processor": FRAME | {"special_tokens": ["<s>"]}}, "special_tokens"),
     ({"post_processor": FRAME | {"single": {"<s>": 1}}}, "single"),
+    ({"post_processor": FRAME | {"single": FRAME["single"] * 2}}, 'single" must be each text once'),
+    ({"post_processor": FRAME | {"pair": FRAME["pair"][:1]}}, 'pair" must be each text once'),
     ({"post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2**32], "cls": ["<s>", 0]}}, "sep"),
     ({"post_processor": SEQUENCE | {"processors": 5}}, "processors"),
     ({"pre_tokenizer": SEQUENCE | {"pretokenizers": {"a": TRIM, "b": TRIM}}}, "pre_tokenizer"),

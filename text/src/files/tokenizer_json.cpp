@@ -2,6 +2,7 @@
 // errors. The sections "truncation" and "padding" are defaults of calls and do not affect tokens: only the padding
 // token is read from them.
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <ranges>
 #include <utility>
@@ -324,12 +325,13 @@ class Reader : SectionReader {
     };
     const json specials = part("special_tokens");
     out_.sequence.emplace();
-    out_.sequence->single = read_pieces(part("single"), specials, key + ".single");
-    out_.sequence->pair = read_pieces(part("pair"), specials, key + ".pair");
+    out_.sequence->single = read_pieces(part("single"), specials, key + ".single", {1, 0});
+    out_.sequence->pair = read_pieces(part("pair"), specials, key + ".pair", {1, 1});
     section.finish();
   }
-  std::vector<SequenceTemplate::Piece> read_pieces(const json& value, const json& specials,
-                                                   const std::string& key) const {
+  // counts: how often each text is in the template
+  std::vector<SequenceTemplate::Piece> read_pieces(const json& value, const json& specials, const std::string& key,
+                                                   std::array<int, 2> counts) const {
     if (!value.is_array()) refuse(key, "an array", value);
     std::vector<SequenceTemplate::Piece> pieces;
     for (const json& item : value) {
@@ -343,6 +345,7 @@ class Reader : SectionReader {
       piece.finish();
       if (!special) {
         if (id != "A" && id != "B") refuse(key + ".id", "\"A\" or \"B\"", id);
+        --counts[id == "A" ? 0 : 1];
         pieces.push_back({id == "A" ? SequenceTemplate::Part::kFirst : SequenceTemplate::Part::kSecond, 0, type});
         continue;
       }
@@ -353,6 +356,7 @@ class Reader : SectionReader {
       }
       pieces.push_back({SequenceTemplate::Part::kSpecial, ids[0].get<int32_t>(), type});
     }
+    if (counts != std::array{0, 0}) refuse(key, "each text once", value);
     return pieces;
   }
   // BertProcessing, RobertaProcessing

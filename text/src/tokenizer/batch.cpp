@@ -146,6 +146,11 @@ struct Plan {
     for (const Window& window : windows.of) length += window.end - window.begin;
     return length;
   }
+  // of the text that comes first in the template
+  size_t first_text() const {
+    const auto text = std::ranges::find_if(*pieces, [](const Piece& piece) { return piece.part != Part::kSpecial; });
+    return text != pieces->end() && text->part == Part::kSecond ? 1 : 0;
+  }
 };
 
 void append_filling(Row& row, size_t count, int32_t id, uint8_t type, uint8_t mask) {
@@ -265,18 +270,24 @@ class BatchEncoder::Impl {
     encode_texts(sample, room, plan);
     const size_t tokens[2] = {plan.texts[0].size(), plan.texts[1].size()};
     const KeptTokens kept = kept_tokens(tokens[0], tokens[1], is_pair, room, options_);
-    const std::vector<Window> first = windows_of(tokens[0], kept.first, options_);
-    const std::vector<Window> second = windows_of(tokens[1], kept.second, options_);
+    const std::vector<Window> windows[2] = {windows_of(tokens[0], kept.first, options_),
+                                            windows_of(tokens[1], kept.second, options_)};
 
     count_replaced(sample.first, kept.first, plan.texts[0]);
     if (is_pair) count_replaced(*sample.second, kept.second, plan.texts[1]);
 
     plan.rows.clear();
-    plan.rows.push_back({first[0], second[0]});
-    for (size_t i = 1; i < first.size(); ++i) {
-      for (const Window& b : second) plan.rows.push_back({first[i], b});
+    const size_t outer = plan.first_text(), inner = 1 - outer;
+    const auto add_row = [&](size_t i, size_t j) {
+      plan.rows.emplace_back();
+      plan.rows.back().of[outer] = windows[outer][i];
+      plan.rows.back().of[inner] = windows[inner][j];
+    };
+    add_row(0, 0);
+    for (size_t i = 1; i < windows[outer].size(); ++i) {
+      for (size_t j = 0; j < windows[inner].size(); ++j) add_row(i, j);
     }
-    for (size_t j = 1; j < second.size(); ++j) plan.rows.push_back({first[0], second[j]});
+    for (size_t j = 1; j < windows[inner].size(); ++j) add_row(0, j);
   }
   void build(const Plan& plan, size_t index, Row& row) const {
     const Plan::Windows& windows = plan.rows[index];
