@@ -192,6 +192,16 @@ void read_stop_ids(const json& object, const fs::path& dir, ModelConfig& config)
   if (object.contains("eos_token_id")) add_stop_ids(object["eos_token_id"], (dir / "config.json").string(), config);
 }
 
+// Of classes with a rotation for each type of layers, version 4 of transformers reads the older name of rope_type, and
+// 5 does not.
+void check_scaling_name(const json& object, const ModelFamily& family, const std::string& where) {
+  const RotaryFamily* const row = find_rotary_family(family.model_type);
+  const bool by_types = row != nullptr && (row->layers == LayerTypes::kTwo || row->layers == LayerTypes::kTwoScaled);
+  const json* const scaling = given(object, "rope_scaling");
+  if (by_types && scaling != nullptr && scaling->is_object() && !scaling->empty() && !given(*scaling, "rope_type"))
+    fail(where, "rope_scaling of a {} must have a rope_type, got {}", family.model_type, shown(*scaling));
+}
+
 }  // namespace
 
 json with_defaults(json object, const ModelFamily& family, const std::string& where, const fs::path& dir) {
@@ -201,6 +211,7 @@ json with_defaults(json object, const ModelFamily& family, const std::string& wh
     put_spelling(object, std::string(ours), json(*found), theirs, where);
   }
   family.rewrite(object, where);
+  check_scaling_name(object, family, where);
   const json defaults = io::parse_json(family.defaults, "defaults");
   const bool has_generation_config = io::has_file((dir / "generation_config.json").string());
   const auto is_token = [&](const json& id) { return id < object.value("vocab_size", json(0)); };

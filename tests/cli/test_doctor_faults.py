@@ -59,6 +59,8 @@ FAULTS = {
                              "original-length", "256"),
     "a missing key": (dictionary(LLAMA3, low_freq_factor=None), PROBLEM, "missing-key", "low_freq_factor"),
     "an unknown scaling": (dictionary(dict(rope_type="ntk", factor=8.0)), PROBLEM, "unknown-scaling", "ntk"),
+    "an odd share of a scaling": (dict(partial_rotary_factor=0.3) | dictionary(dict(rope_type="linear", factor=2.0)),
+                                  PROBLEM, "rotary-size", "comes to"),
     "a share that is not read": (dict(partial_rotary_factor=0.5), PROBLEM, "ignored-share", "whole heads"),
     "two shares": (dict(model_type="phi", partial_rotary_factor=0.5) | dictionary(dict(partial_rotary_factor=0.25)),
                    PROBLEM, "share-differs", "0.25"),

@@ -126,6 +126,7 @@ def test_what_has_no_graph(family, changes, part, tmp_path):
 ODD_OPTIONS = [
     ("albert", "ForMaskedLM", {"embedding_size": 48}),  # a projection nevertheless
     ("gte", "ForMaskedLM", {"hidden_act": "silu"}),  # not that of the head
+    ("nomic_bert", "ForMaskedLM", {"hidden_act": "gelu"}),
     ("deberta", "ForMaskedLM", {"legacy": False, "tie_word_embeddings": False}),  # tied nevertheless
     ("deberta-v2", "ForMaskedLM", {"legacy": False, "tie_word_embeddings": False}),
     ("deberta-v2", "Model", {"relative_attention": False}),  # whose file has the norm of distances
@@ -372,7 +373,14 @@ def test_distances(terms, buckets, tmp_path):
         ("modernbert", {"classifier_pooling": "last"}, "classifier_pooling must be cls or mean, got .last"),
         ("ultrabert", {"classifier_pooling": "late"}, "classifier_pooling must be cls or mean, got .late"),
         ("eurobert", {"classifier_pooling": "cls"}, "classifier_pooling must be late or bos or mean, got .cls"),
-        ("albert", {"inner_group_num": 2}, "inner_group_num must be .* since all layers have the same weights, got 2"),
+        ("albert", {"inner_group_num": 0}, "inner_group_num must be .* since all layers have the same weights, got 0"),
+        ("modernbert", {"sliding_window": 1 << 31}, "sliding_window must be absent or null in a modernbert, got 2147"),
+        ("modernbert", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling of a modernbert must have a"),
+        (
+            "gte",  # which ignores it without a scaling
+            {"partial_rotary_factor": 0.75, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+            r"must be an even number of elements, at least 2: 12 \* 0.75 comes to 9",
+        ),
         (
             "gte",
             {"rope_parameters": {kind: {"rope_theta": 1e4} for kind in ("full_attention", "sliding_attention")}},
@@ -425,11 +433,13 @@ ROTATIONS = {
     },
     "wide heads": {"head_dim": 16},
 }
+ROTATED = [(family, rotation) for family in ("nomic_bert", "jina_embeddings_v3") for rotation in ROTATIONS]
+ROTATIONS["defaults"] = {"rope_parameters": None}
+ROTATED.append(("ultrabert", "defaults"))
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("family", ("nomic_bert", "jina_embeddings_v3"))
-@pytest.mark.parametrize("rotation", ROTATIONS)
+@pytest.mark.parametrize(("family", "rotation"), ROTATED)
 def test_rotations(family, rotation, tmp_path):
     """As transformers reads the file, in the engine, in a module and in ONNX."""
     changes = ROTATIONS[rotation]

@@ -205,7 +205,7 @@ REFUSED = {
                              "pretraining_tp must be absent or 1 with slow_but_exact, .*, got 2"),
     "olmo3's base": ("Olmo-3-1025-7B", {"rope_theta": 1e4}, "rope_theta of an olmo3 must be 500000, .*, got 10000"),
     "olmo3's older scaling": ("Olmo-3-1025-7B", {"rope_scaling": {"type": "linear", "factor": 2.0}},
-                              "rope_scaling of an olmo3 must have a rope_type, got"),
+                              "rope_scaling of a olmo3 must have a rope_type, got"),
     "gpt-neo's listed layers": ("TinyStories-1M", {"attention_layers": ["global", "sliding", "local"]},
                                 "attention_layers must be 3 of global and local, got"),
     "gpt-neo without a window": ("TinyStories-1M", {"window_size": None}, "window_size must be given, got none"),

@@ -83,6 +83,7 @@ ModelFamily nomic_bert() {
                     .fused_qkv = BlockSpec::Fused::kParts},
           .layers_of_heads = {.bare_pooler = false},
           .classless = {Head::kQuestionAnswering, Head::kMultipleChoice},
+          .any_activation = true,
           .eps_key = "layer_norm_eps",
           .eps = 1e-12,
           .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0})",
@@ -120,7 +121,6 @@ ModelFamily nomic_bert_moe() {
   family.modules = kModules;
   family.block = {.fused_qkv = BlockSpec::Fused::kParts};
   family.layout = RotaryLayout::kHalves;
-  family.any_activation = true;
   family.keys.insert(family.keys.end(), {"qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "ffn_div",
                                          "moe_every_n_layers", "num_experts", "moe_top_k"});
   family.off_keys = {"prenorm",

@@ -64,15 +64,11 @@ ModelFamily olmo3() {
   family.classes = "Olmo3";
   family.windows = Windows::kPattern;
   family.defaults = R"({"eos_token_id": 50279, "sliding_window": 4096, "sliding_window_pattern": 4})";
-  // Versions 4 and 5 of transformers differ: in 5, rope_theta is not the base of layers with windows, and nothing reads
-  // the older name of rope_type.
+  // Versions 4 and 5 of transformers differ: in 5, rope_theta is not the base of layers with windows.
   family.rewrite = [](nlohmann::json& object, const std::string& where) {
     const nlohmann::json* const base = given(object, "rope_theta");
     if (given(object, "rope_parameters") == nullptr && base != nullptr && *base != 500000)
       fail(where, "rope_theta of an olmo3 must be 500000, or inside rope_parameters, got {}", shown(*base));
-    const nlohmann::json* const scaling = given(object, "rope_scaling");
-    if (scaling != nullptr && scaling->is_object() && !scaling->empty() && given(*scaling, "rope_type") == nullptr)
-      fail(where, "rope_scaling of an olmo3 must have a rope_type, got {}", shown(*scaling));
   };
   return family;
 }

@@ -83,7 +83,9 @@ ModelFamily ultrabert() {
           .token_types = false,
           .any_activation = true,
           .defaults = R"({"pad_token_id": 0, "tie_word_embeddings": false, "sliding_window": 128,
-                          "prediction_head_size": 768})",
+                          "prediction_head_size": 768, "rope_parameters": {
+                            "full_attention": {"rope_type": "default", "rope_theta": 2560000.0},
+                            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})",
           .keys = {"num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "classifier_pooling", "auto_map",
                    "sliding_window", "layer_types", "attention_windows", "prediction_head_size"},
           .renamed_keys = {{"attention_dropout", "attention_probs_dropout_prob"}},

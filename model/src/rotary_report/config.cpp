@@ -233,13 +233,15 @@ class ConfigReader {
     }
     if (share == 0) share = at_top;
     if (size == RotarySize::kWhole) {
-      const bool proportional =
-          dictionary.value("rope_type", json()) == "proportional" || dictionary.value("type", json()) == "proportional";
-      if (share != 0 && share != 1 && !proportional) {
+      // Of such classes, transformers reads it where there is a scaling.
+      const json* const new_type = given(dictionary, "rope_type");
+      const json* const type = new_type != nullptr ? new_type : given(dictionary, "type");
+      const bool scaled = type != nullptr && *type != "default" && *type != "mrope";
+      if (share != 0 && share != 1 && !scaled) {
         findings_.problem("ignored-share", "{} is {}, and {} rotates whole heads in transformers; vLLM follows the key",
                           kShareKey, share, report_.model_type);
       }
-      shape.share = proportional && share != 0 ? share : 1;
+      shape.share = scaled && share != 0 ? share : 1;
       return;
     }
     shape.share = share != 0 ? share : family_ == nullptr ? 1 : family_->part;
