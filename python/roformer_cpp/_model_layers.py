@@ -14,6 +14,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from ._model_pass import Pass, last_rows, rotated
 from ._operator_call import operator_call
+from ._script_module import value_of
 from .encoding import Encoding
 from .terms import Terms
 
@@ -61,6 +62,12 @@ def effective(linear: nn.Module) -> tuple[Tensor, Tensor | None]:
     rows = torch.eye(linear.in_features, dtype=like.dtype, device=like.device)
     bias = linear(torch.zeros_like(rows[:1]))
     return (linear(rows) - bias).T, None if linear.bias is None else bias[0]
+
+
+def table_of(words: nn.Module) -> Tensor:
+    """The vectors of all words, which are not the module's own weight where peft changes it."""
+    weight = value_of(words, "weight")
+    return weight if isinstance(words, nn.Embedding) else words(torch.arange(len(weight), device=weight.device))
 
 
 def weights_and_biases(linears: Sequence[nn.Module], encoding: Encoding) -> tuple[tuple, tuple]:

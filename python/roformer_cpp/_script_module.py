@@ -64,13 +64,6 @@ def value_of(module: nn.Module, name: str) -> Tensor | None:
     return next((hook.weights_map[name].to(hook.execution_device) for hook in offloads), x)
 
 
-class Group(nn.Module):
-    """Modules with one beginning of their names."""
-
-    def forward(self, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        return compute(x)
-
-
 class ScriptModule(nn.Module):
     """Has the parameters and buffers of a C++ module under their names, and gives them to each of its calls.
 
@@ -78,6 +71,8 @@ class ScriptModule(nn.Module):
     ``deepcopy``, ``pickle``, ``.to()``, averaging, DDP and FSDP treat them as usual. On the default
     device ``meta`` they have values only after loading.
     """
+
+    _group: type[nn.Module] = nn.Module  # of modules with one beginning of their names
 
     def __init__(self, script: torch.ScriptObject, parts: dict[str, nn.Module] | None = None):
         """parts: modules by their paths. Their tensors are used, but replaced where they are on the device meta."""
@@ -117,7 +112,7 @@ class ScriptModule(nn.Module):
         module: nn.Module = self
         for part in path:
             if part not in module._modules:
-                module.add_module(part, Group())
+                module.add_module(part, self._group())
             module = module._modules[part]
         return module, leaf
 

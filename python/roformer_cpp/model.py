@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from . import _checks, _hub, _jagged, _torch  # noqa: F401 - it loads the operators
-from ._model_layers import activated, encode
+from ._model_layers import activated, encode, table_of
 from ._model_loss import loss_of
 from ._model_parts import parts_of
 from ._model_pass import Dropout, KeyValueCache, Pass
 from ._operator_call import check_devices, check_tensors, operator_call
-from ._script_module import Group, ScriptModule, keep_table, kept_table, script_maker, value_of
+from ._script_module import ScriptModule, keep_table, kept_table, script_maker, value_of
 from .encoding import SCALAR_TYPES, Encoding
 
 _Script = torch.classes.roformer.Model
@@ -31,6 +31,15 @@ _ALL_TOKENS = 2**63 - 1
 _MISSING_FILE = "missing file: "  # of nn/src/script_terms.h
 
 
+class Group(nn.Module):
+    """The parts of a head with one beginning of their names."""
+
+    weight = None  # peft's merge_and_unload reads it of a head that it trained whole
+
+    def forward(self, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        return compute(x)
+
+
 class Model(ScriptModule):
     """An encoder with one head; made by :func:`load_model` or :func:`build_model`. Starts in evaluation mode, with
     gradients enabled. A ``torch.nn.Module`` whose parameters have the names of the checkpoint.
@@ -38,6 +47,8 @@ class Model(ScriptModule):
     Every method raises ValueError with a message ``[where] rule, got value`` for bad input, and TypeError for what
     is not a tensor.
     """
+
+    _group = Group
 
     def __init__(self, script: torch.ScriptObject):
         self._definition = script.config_json(), script.head()
@@ -63,7 +74,7 @@ class Model(ScriptModule):
         return (
             f"{type(self).__name__}({self.head}, {self._encoding.name}, {layout['layers']} layers, "
             f"hidden_size {layout['hidden_size']}, {layout['heads']} heads, "
-            f"vocab_size {self._body.embeddings.word_embeddings.num_embeddings}, {numbers:,} parameters, "
+            f"vocab_size {len(self._body.embeddings.word_embeddings.weight)}, {numbers:,} parameters, "
             f"{'training' if self.training else 'evaluation'} mode)"
         )
 
@@ -255,7 +266,7 @@ class Model(ScriptModule):
             return activated(linear, x, stage["activation"]) if stage["activation"] else linear(x)
         path, _, leaf = stage["tied_bias"].rpartition(".")
         bias = value_of(self.get_submodule(path), leaf) if leaf else None
-        weight = value_of(self._body.embeddings.word_embeddings, "weight")
+        weight = table_of(self._body.embeddings.word_embeddings)
         if torch.compiler.is_compiling():
             return nn.functional.linear(x, weight, bias)
         return torch.ops.roformer.linear_layer(x, weight, bias)
@@ -424,14 +435,17 @@ class Model(ScriptModule):
     def save(self, model_dir: str | PathLike) -> None:
         """Writes config.json and model.safetensors (float32), which ``transformers`` reads, and for position encodings
         that need it position_terms.safetensors (docs/formats.md)."""
-        for (module, _), name in zip(self._places, self._names, strict=True):
-            if self.get_submodule(name.rpartition(".")[0]) is not module:
+        tensors = []
+        for (own, leaf), name in zip(self._places, self._names, strict=True):
+            module = self.get_submodule(name.rpartition(".")[0])  # after peft's merge_and_unload also a trained copy
+            if type(module) not in (type(own), nn.Linear):
                 raise ValueError(
                     f"[model] the module of {name} must be the model's own, got another in its place. Hint: "
                     "merge_and_unload() of peft"
                 )
+            tensors.append(value_of(module, leaf))
         with _missing_files():
-            self._script.save(self._tensors(), _checks.path("model", "model_dir", model_dir))
+            self._script.save(tensors, _checks.path("model", "model_dir", model_dir))
 
     @property
     def head(self) -> str:

@@ -491,3 +491,45 @@ def test_tasks_of_peft(head, tmp_path):
     assert all(torch.equal(out[key], found[key]) for key in out)
     with pytest.raises(ValueError, match=r"\[input\] return_dict must be True or None, got False"):
         model(ids, return_dict=False)
+    tuned.merge_and_unload().save(tmp_path)
+    merged = roformer_cpp.load_model(tmp_path)(ids)
+    assert all((merged[key] - out[key]).abs().max() <= tol.T4_MAX * out[key].abs().max() for key in out)
+
+
+@pytest.mark.parametrize("kind", [peft.IA3Config, peft.LoHaConfig])
+def test_other_adapters_on_classifiers_of_two_layers(kind, tmp_path):
+    model, ids = built("RoFormerForSequenceClassification"), ids_of(2, 9)
+    more = {"feedforward_modules": []} if kind is peft.IA3Config else {}
+    tuned = peft.get_peft_model(model, kind(task_type="SEQ_CLS", target_modules=["value", "dense"], **more))
+    tuned(input_ids=ids, labels=torch.tensor([0, 3]))["loss"].backward()
+    with torch.no_grad():
+        for parameter in tuned.parameters():
+            parameter.sub_(0 if parameter.grad is None else parameter.grad)
+    tuned.eval()
+    expected = tuned(input_ids=ids)["logits"]
+    assert not torch.allclose(expected, built(model.head)(ids)["logits"])
+    tuned.merge_and_unload().save(tmp_path)
+    found = roformer_cpp.load_model(tmp_path)(ids)["logits"]
+    assert (found - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+
+
+def test_lora_on_words_that_the_head_is_tied_to(tmp_path):
+    """The head reads the changed vectors, as it does after merging."""
+    config = peft.LoraConfig(r=2, target_modules=["word_embeddings"], init_lora_weights=False)
+    tuned = peft.get_peft_model(built(), config).eval()
+    assert "vocab_size 37" in repr(tuned.get_base_model())
+    expected = tuned(input_ids=IDS)["logits"]
+    tuned.merge_and_unload().save(tmp_path)
+    found = roformer_cpp.load_model(tmp_path)(IDS)["logits"]
+    assert (found - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+
+
+def test_a_linear_layer_of_ones_own_is_saved(tmp_path):
+    model = built("RoFormerForTokenClassification")
+    model.classifier = nn.Linear(24, 4)
+    model.save(tmp_path)
+    found, expected = roformer_cpp.load_model(tmp_path)(IDS)["logits"], model(IDS)["logits"]
+    assert (found - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+    model.classifier = nn.Linear(24, 5)
+    with pytest.raises(RuntimeError, match=r"classifier.weight"):
+        model.save(tmp_path)
