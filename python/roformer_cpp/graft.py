@@ -84,7 +84,8 @@ def graft(
     is_list = isinstance(layers, Iterable) and not isinstance(layers, str)
     wanted = range(len(modules)) if layers is None else list(layers) if is_list else []
     for layer in wanted or [None]:
-        if not hasattr(layer, "__index__") or not 0 <= operator.index(layer) < len(modules):
+        is_integer = hasattr(layer, "__index__") and not isinstance(layer, bool)
+        if not is_integer or not 0 <= operator.index(layer) < len(modules):
             got = _checks.shown(layers if layer is None else layer)
             raise ValueError(f"[graft] layers must be a list of integers from 0 to {len(modules) - 1}, got {got}")
     of_layer: dict[int, Encoding] = {}
@@ -304,6 +305,8 @@ def _named(
     }
     name, more = _ALIASES.get(name, (name, {}))
     keys = more | keys
+    if of_model := next((key for key in keys if key in shape), None):
+        raise ValueError(f"[graft] {of_model} must be that of the model, {shape[of_model]}, got {keys[of_model]}")
     if name in _SCALINGS:
         parameters = {key: value for key, value in keys.items() if key not in _ROPE_KEYS}
         parameters["rope_type"] = name

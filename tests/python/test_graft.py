@@ -392,6 +392,8 @@ def test_what_is_refused():
         (llama, {"encoding": "rerop"}, "did you mean rerope"),
         (llama, {"encoding": "yarn", "facto": 2}, "facto"),
         (llama, {"keep": True, "encoding": "rope"}, "each term must be set by one encoding"),
+        (llama, {"layers": [True]}, "layers must be a list of integers from 0 to 3, got True"),
+        (llama, {"encoding": "rope", "head_dim": 8}, "head_dim must be that of the model, 16, got 8"),
         (llama, {"layers": "all"}, "layers must be a list of integers from 0 to 3, got 'all'"),
         (llama, {"layers": []}, r"layers must be a list of integers from 0 to 3, got \[\]"),
         (make("Llama", num_key_value_heads=1), {"encoding": "fope"}, "got fope with . heads and 1 of keys"),
