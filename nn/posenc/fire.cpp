@@ -208,6 +208,7 @@ class Fire : public LengthFreeEncoding {
                      t_W1 = given(t_).unsqueeze(1), v_HW = given(v_);
     const at::Tensor query_BT = on_device(positions.query.ids, c.device()),
                      key_BS = on_device(positions.key.ids, c.device());
+    if (is_inside_transform()) return bias_of(query_BT, key_BS, {c, threshold, u_W1, t_W1, v_HW});
     return FireBias::apply(query_BT, key_BS, c, threshold, u_W1, t_W1, v_HW);
   }
 

@@ -22,6 +22,7 @@
 #include <numbers>
 #include <vector>
 
+#include "known_values.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/nn/devices.h"
@@ -97,11 +98,16 @@ class Fope : public LengthFreeEncoding {
     return start_HKd;
   }
 
+  at::Tensor angles(const at::Tensor& ids_BT) const {
+    const OutsideTransforms constant;
+    const at::Tensor theta_K = on_device(at::tensor(frequencies_, at::kDouble), ids_BT.device());
+    return ids_BT.to(at::kDouble).unsqueeze(-1) * theta_K;
+  }
+
   // [1 or B, T, H, R/2].
   Rotation rows(int64_t layer, const at::Tensor& ids_BT, at::ScalarType dtype) const {
     const at::Device device = cos_coef_.at(layer)->device();
-    const at::Tensor theta_K = on_device(at::tensor(frequencies_, at::kDouble), device);
-    const at::Tensor angle_BTK = on_device(ids_BT, device).to(at::kDouble).unsqueeze(-1) * theta_K;
+    const at::Tensor angle_BTK = angles(on_device(ids_BT, device));
     const auto sums = [&](const at::Tensor& waves_BTK, const at::Tensor& coef_HKd, double still) {
       const at::Tensor turned = at::einsum("btk,hkd->bthd", {waves_BTK, coef_HKd.to(at::kDouble)});
       return at::constant_pad_nd(turned, {0, pairs_ - outputs_}, still).to(ops::row_dtype(dtype));

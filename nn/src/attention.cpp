@@ -4,6 +4,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
@@ -164,6 +165,17 @@ at::Tensor explicit_sequences(const ops::AttentionCall& call, AttentionContext::
   return outputs.empty() ? checked_explicit(call, state) : at::cat(outputs, 1);
 }
 
+// For transforms of torch.func, which know torch's own operators alone.
+at::Tensor rotated_by_torch(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout) {
+  const auto of_heads = [](const at::Tensor& rows) { return rows.dim() == 3 ? rows.unsqueeze(2) : rows; };
+  const at::Tensor cos = of_heads(rotation.cos), sin = of_heads(rotation.sin);
+  const int64_t pairs = cos.size(-1), head_dim = x_BTHD.size(-1), side = layout == "pairs" ? -1 : -2;
+  const at::Tensor turned = x_BTHD.narrow(-1, 0, 2 * pairs).unflatten(-1, {side == -1 ? pairs : 2, -1});
+  const at::Tensor a = turned.select(side, 0), b = turned.select(side, 1);
+  const at::Tensor out = at::stack({a * cos - b * sin, b * cos + a * sin}, side).flatten(-2).to(x_BTHD.scalar_type());
+  return at::cat({out, x_BTHD.narrow(-1, 2 * pairs, head_dim - 2 * pairs)}, -1);
+}
+
 }  // namespace
 
 constexpr std::array<std::string_view, 4> kKernelNames = {"auto", "fused", "explicit", "ref"};  // in Kernel's order
@@ -182,6 +194,7 @@ at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std
   if (!rotation.defined()) return x_BTHD;
   const at::ScalarType dtype = ops::row_dtype(x_BTHD.scalar_type());
   const at::Tensor cos = rotation.cos.to(dtype), sin = rotation.sin.to(dtype);
+  if (is_inside_transform()) return rotated_by_torch(x_BTHD, {cos, sin}, layout);
   if (cos.dim() == 3) return ops::rotate(x_BTHD, cos, sin, layout);
   if (cos.size(2) == 1) return ops::rotate(x_BTHD, cos.squeeze(2), sin.squeeze(2), layout);
   // Rows for each head: heads are tokens of one head each.

@@ -18,6 +18,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -28,6 +29,7 @@
 #include <algorithm>
 
 #include "attention_state.h"
+#include "known_values.h"
 #include "layer_parameters.h"
 #include "rf/ops/ops.h"
 
@@ -204,10 +206,24 @@ at::Tensor gated_products(const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, co
   std::vector<at::Tensor> parts;
   for (int64_t begin = 0; begin < queries; begin += chunk) {
     const int64_t count = std::min(chunk, queries - begin);
-    parts.push_back(
-        GatedProducts::apply(q_BHTD.narrow(2, begin, count), k_BHSD, gate.rows, index_BTS.narrow(1, begin, count)));
+    const at::Tensor q_BHtD = q_BHTD.narrow(2, begin, count), index_BtS = index_BTS.narrow(1, begin, count);
+    parts.push_back(is_inside_transform() ? products_of(q_BHtD, k_BHSD, gate.rows, index_BtS)
+                                          : GatedProducts::apply(q_BHtD, k_BHSD, gate.rows, index_BtS));
   }
   return at::cat(parts, 2);
+}
+
+// Dropout. Inside a transform of torch.func, all that it maps over drops the same.
+at::Tensor dropped(const at::Tensor& weights_BHTS, const ops::AttentionCall& call) {
+  const auto drop = [&](const at::Tensor& x) {
+    return ops::dropout(x, call.dropout, call.seed.expect_int(), call.stream.expect_int());
+  };
+  if (!is_inside_transform()) return drop(weights_BHTS);
+  const auto factors = [&] {
+    const OutsideTransforms constant;
+    return drop(at::ones(weights_BHTS.sizes(), weights_BHTS.options()));
+  };
+  return weights_BHTS * factors();
 }
 
 // A term times the scale, rounded once.
@@ -289,8 +305,7 @@ at::Tensor explicit_attention(const ops::AttentionCall& call, AttentionContext::
   if (const at::Tensor& closed = state.additive_mask(scores_BHTS.scalar_type()); closed.defined()) {
     scores_BHTS.add_(closed);
   }
-  at::Tensor weights_BHTS = at::softmax(scores_BHTS, -1);
-  weights_BHTS = ops::dropout(weights_BHTS, call.dropout, call.seed.expect_int(), call.stream.expect_int());
+  const at::Tensor weights_BHTS = dropped(at::softmax(scores_BHTS, -1), call);
   at::Tensor out_BHTD = at::matmul(weights_BHTS, heads_first(rotated(v_BSHD, terms.value, terms.layout), heads));
   if (terms.value_table.defined()) {
     out_BHTD = out_BHTD + sum_of_rows(weights_BHTS, scaled(terms.value_table, 1, weights_BHTS.scalar_type()), state);

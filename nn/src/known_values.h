@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "rf/io/error.h"
 
@@ -13,6 +14,12 @@ bool values_are_known(const at::Tensor& x);
 
 // Whether this thread is inside a transform of torch.func, which supports only torch's own operators.
 bool is_inside_transform();
+
+// While it lives, this thread is outside of them: for tensors that depend on no tensor that a transform follows.
+struct OutsideTransforms {
+  c10::impl::ExcludeDispatchKeyGuard front{c10::DispatchKey::FuncTorchDynamicLayerFrontMode};
+  c10::impl::ExcludeDispatchKeyGuard back{c10::DispatchKey::FuncTorchDynamicLayerBackMode};
+};
 
 // Throws Error for a tensor on another device, whose values cannot be read here; name: for the message.
 inline void check_on_cpu(const at::Tensor& x, const char* name) {

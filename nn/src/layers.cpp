@@ -13,6 +13,7 @@
 
 #include <string_view>
 
+#include "known_values.h"
 #include "rf/nn/devices.h"
 #include "rf/nn/linear_backend.h"
 #include "rf/ops/kernels.h"
@@ -25,7 +26,9 @@ bool kernels_take(at::ScalarType dtype) {
   return (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf) && !ops::reference_is_asked_for();
 }
 
-bool kernels_take(const at::Tensor& x) { return x.device().is_cpu() && kernels_take(x.scalar_type()); }
+bool kernels_take(const at::Tensor& x) {
+  return x.device().is_cpu() && kernels_take(x.scalar_type()) && !is_inside_transform();
+}
 
 bool kernel_takes(const Linear& layer, const at::Tensor& x) {
   const int64_t rows = layer.weight->size(1) == 0 ? 0 : x.numel() / layer.weight->size(1);

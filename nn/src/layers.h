@@ -1,6 +1,6 @@
 // Building blocks of the encoder and the heads: handles to parameters, and functions on them. The kernels
 // (rf/ops/rows.h) handle CPU tensors of float32, bfloat16 and float16. Torch operators handle all other tensors, and
-// everything under RF_KERNEL=ref; they also support derivatives of any order.
+// everything under RF_KERNEL=ref or inside transforms of torch.func; they also support derivatives of any order.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/arange.h>
 
+#include "known_values.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rotary_rows.h"
@@ -32,6 +33,7 @@ class ProjectedSinusoids : public DistanceEncoding {
 
   // [1, distances, C].
   DistanceTable sinusoids_by_distance(const Positions& positions, int64_t farthest = INT64_MAX) const {
+    const OutsideTransforms constant;
     const auto [lo, hi] = distance_range(positions, farthest);
     return {sinusoids(at::arange(lo, hi + 1, at::kLong)).unsqueeze(0), lo, hi};
   }

@@ -110,6 +110,7 @@ Rotation rows_on_device(const RotaryRows& rows, const TokenPositions& tokens, at
 }  // namespace
 
 Rotation rotation_rows(const RotaryRows& rows, RotarySide side, const TokenPositions& tokens, at::ScalarType dtype) {
+  const OutsideTransforms constant;
   if (tokens.device.is_cuda() && rows.is_plain() && !tokens.axes.defined()) return rows_on_device(rows, tokens, dtype);
   if (dtype == at::kDouble) return filled<double>(rows, side, tokens, dtype);
   return filled<float>(rows, side, tokens, at::kFloat);
@@ -136,6 +137,7 @@ Terms rotary_terms(const RotaryRows& rows, const Positions& positions, at::Scala
 }
 
 at::Tensor sinusoid(const at::Tensor& positions, int64_t width, SinusoidLayout layout, at::ScalarType dtype) {
+  const OutsideTransforms constant;
   const at::Tensor whole = positions.contiguous();
   std::vector<int64_t> shape = positions.sizes().vec();
   shape.push_back(width);

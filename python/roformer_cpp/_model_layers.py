@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.nn.modules.module import _has_any_global_hook
 
 from ._model_pass import Pass, last_rows, rotated
-from ._operator_call import operator_call
+from ._operator_call import is_transformed, operator_call
 from ._script_module import value_of
 from .encoding import Encoding
 from .terms import Terms
@@ -87,7 +87,7 @@ class Norm(nn.LayerNorm):
     def forward(self, x: Tensor, residual: Tensor | None = None, step: Pass | None = None, p: float = 0.0) -> Tensor:
         seed, stream, drop = 0, 0, None if step is None else step.drop
         p = 0.0 if drop is None or drop.seed is None else p
-        if p and torch.compiler.is_compiling():
+        if p and (torch.compiler.is_compiling() or is_transformed()):
             x, p = drop(x, p), 0.0
         elif p:
             seed, stream = drop.number, drop.stream()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ._operator_call import check_devices, check_optional_tensors
+from ._operator_call import check_devices, check_tensors, is_followed
 
 _IGNORED = -100
 
@@ -19,7 +19,7 @@ def _checked(logits: Tensor, shape: Sequence[int], limits: tuple[int, float] | N
     is_kind = labels.dtype == torch.int64 if limits else not (labels.is_complex() or labels.dtype == torch.bool)
     if not is_kind or labels.shape not in (torch.Size(shape), torch.Size((*shape, 1))):
         raise ValueError(f"{rule}, got {labels.dtype} {list(labels.shape)}")
-    if limits is not None and not torch.compiler.is_compiling():
+    if limits is not None and not torch.compiler.is_compiling() and not is_followed(labels):
         wrong = labels[(labels < limits[0]) | (labels >= limits[1])]
         wrong = wrong[wrong != _IGNORED] if name == "labels" else wrong
         if wrong.numel():
@@ -56,7 +56,7 @@ def loss_of(
     many as there are."""
     results = {name: x if x.dtype == torch.float64 else x.float() for name, x in out.items() if "logits" in name}
     starts, stops = ends or (None, None)
-    check_optional_tensors("input", labels=labels, start_positions=starts, end_positions=stops)
+    check_tensors("input", {"labels": labels, "start_positions": starts, "end_positions": stops})
     if head == "ForQuestionAnswering" and ends is not None and all(x is not None for x in ends):
         (batch, tokens), sum_of_losses = out["start_logits"].shape, 0.0
         for name, positions in zip(("start", "end"), ends, strict=True):

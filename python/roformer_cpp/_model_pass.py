@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ._operator_call import operator_call
+from ._operator_call import apart, is_followed, is_transformed, operator_call
 from ._whole_call import Call, whole_call
 from .attention import attend, unit_values
 from .encoding import SCALAR_TYPES, Encoding
@@ -93,6 +93,10 @@ class Dropout:
             return x
         if torch.compiler.is_compiling():
             return _drop(*Call([], {"x": x, "seed": self.seed}, [self.stream()], [p]).flat())[0]
+        if is_transformed():
+            with apart():
+                kept = torch.ops.roformer.dropout(torch.ones(x.shape, dtype=x.dtype), p, self.number, self.stream())
+            return x * kept.to(x.device)
         return torch.ops.roformer.dropout(x, p, self.number, self.stream())
 
 
@@ -164,17 +168,10 @@ class Pass:
     ) -> None:  # fmt: skip
         cache, tokens = self.cache, ids.shape[1]
         before = 0 if cache is None else cache.count
-        where = positions
-        if where is None:  # on the CPU, where the host reads its values
-            device = ids.device if torch.compiler.is_compiling() else "cpu"
-            where = torch.arange(before, before + tokens, device=device)
-            if self.padding_id >= 0:
-                counts = ids.to(device).ne(self.padding_id)
-                counted = counts.cumsum(1) * counts - 1
-                where = where if self.has_distances else counted
-        self.positions = where = where.unsqueeze(0) if where.dim() == 1 else where
-        self.counted = counted if positions is None and self.padding_id >= 0 else where
-        sequences, is_packed = _sequences(ids, mask, segments), segments is not None and ids.shape[0] > 0
+        where, self.counted = self._places(ids, positions, before)
+        self.positions = where
+        with apart(mask, segments):
+            sequences, is_packed = _sequences(ids, mask, segments), segments is not None and ids.shape[0] > 0
         self.key_positions = None
         if before:
             self.key_positions = where = _joined(cache.positions, where)
@@ -188,7 +185,9 @@ class Pass:
             cache.sequences, cache.is_packed = sequences, is_packed
         self.sequences, self.packed = sequences, sequences if is_packed else None
         self.key_mask = None if sequences is None or is_packed else sequences.ge(0).to(ids.device)
-        self.prefix, self.like = prefix, ids
+        self.prefix = prefix
+        with apart():
+            self.like = torch.empty(0, device=ids.device)
         if encoder_mask is not None and cache is not None:
             cache.encoder_mask = encoder_mask
         seen = encoder_mask if cache is None else cache.encoder_mask
@@ -197,8 +196,23 @@ class Pass:
         if before and self.linear and self.encoding.changes_with_length:
             self._check_sums(before)
 
+    def _places(self, ids: Tensor, positions: Tensor | None, before: int) -> tuple[Tensor, Tensor]:
+        """The positions of the tokens, and those in the table of positions."""
+        device = ids.device if torch.compiler.is_compiling() else "cpu"  # where the host reads their values
+        with apart(positions):
+            where = torch.arange(before, before + ids.shape[1], device=device) if positions is None else positions
+            where = where.unsqueeze(0) if where.dim() == 1 else where
+        if positions is not None or self.padding_id < 0:
+            return where, where
+        with apart(ids):
+            counts = ids.to(device).ne(self.padding_id)
+            counted = counts.cumsum(1) * counts - 1
+        return where if self.has_distances else counted, counted
+
     def _shared(self, positions: Tensor, key_positions: Tensor | None, sequences: Tensor | None = None) -> object:
         sequences = self.sequences if sequences is None else sequences
+        if is_transformed() and not self.encoding._script.reads_sequences():
+            sequences = None
         given = positions, key_positions, sequences, SCALAR_TYPES[self.dtype], self.real_positions, self.like
         return operator_call("encoding", self.encoding._script.shared, self.encoding._tensors(), *given)
 
@@ -210,7 +224,7 @@ class Pass:
         if any(not torch.equal(a.expand_as(b[:, :before]), b[:, :before]) for a, b in zip(old, new, strict=True)):
             raise ValueError(
                 f"[input] with linear attention the rotation of the {before} tokens in a cache must not change, got "
-                f"{self.like.shape[1]} tokens that change it"
+                f"{self.positions.shape[1]} tokens that change it"
             )
 
     def _terms_of(self, layer: int, shared: object, *of_layer: object) -> Terms:
@@ -334,4 +348,5 @@ def _sequences(ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> Ten
     if segments is not None:
         return segments.long()
     shown = mask.ne(0)
-    return None if not torch.compiler.is_compiling() and bool(shown.all()) else shown.long() - 1
+    is_known = not torch.compiler.is_compiling() and not is_followed(shown)
+    return None if is_known and bool(shown.all()) else shown.long() - 1

@@ -4,7 +4,8 @@ torch's own message of it has the declaration of the operator and the values of 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from . import _checks
 
 _TYPE = re.compile(r"Expected a value of type '([^']*)' for argument '([^']*)' but instead found type '([^']*)'")
 _BACKEND = re.compile(r"arguments from the '(\w+)' backend")
-_TRANSFORM = re.compile(r"functorch|Batching rule not implemented|support vmap over|doesn't have storage")
+_TRANSFORM = re.compile(
+    r"functorch|Batching rule not implemented|support vmap over|doesn't have storage|data-dependent control flow"
+)
 _KINDS = {
     "Tensor": "a tensor",
     "List[Tensor]": "tensors",
@@ -26,18 +29,14 @@ _KINDS = {
 }
 
 
-def check_tensors(where: str, **given: object) -> None:
-    """Raises TypeError for what is not a tensor, and ValueError for a sparse one, with the name of the argument."""
-    for name, x in given.items():
+def check_tensors(where: str, optional: Mapping[str, object] | None = None, **given: object) -> None:
+    """Raises TypeError for what is not a tensor, and ValueError for a sparse one, with the name of the argument.
+    optional: of these, None is allowed."""
+    for name, x in (given | {name: x for name, x in (optional or {}).items() if x is not None}).items():
         if not isinstance(x, Tensor):
             raise TypeError(f"[{where}] {name} must be a tensor, got {type(x).__name__}")
         if x.layout != torch.strided:
             raise ValueError(f"[{where}] {name} must be a dense tensor, got {x.layout}")
-
-
-def check_optional_tensors(where: str, **given: object) -> None:
-    """The same; None is allowed."""
-    check_tensors(where, **{name: x for name, x in given.items() if x is not None})
 
 
 def check_values(where: str, **given: Tensor | None) -> None:
@@ -55,6 +54,36 @@ def check_devices(where: str, **given: Tensor | None) -> None:
             raise ValueError(f"[{where}] {name} must be on the device of {like}, {first.device}, got {x.device}")
 
 
+def is_transformed() -> bool:
+    """Whether a transform of torch.func runs, which has rules for torch's own operators alone."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is not None
+
+
+def bare(x: Any) -> Any:
+    """Integers and booleans, also in lists and mappings, without what ``grad`` wraps every argument in."""
+    if isinstance(x, Mapping):
+        return {name: bare(each) for name, each in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [bare(each) for each in x]
+    if not isinstance(x, Tensor) or x.is_floating_point() or torch._C._functorch.is_batchedtensor(x):
+        return x
+    return bare(torch._C._functorch.get_unwrapped(x)) if torch._C._functorch.is_functorch_wrapped_tensor(x) else x
+
+
+def is_followed(x: object) -> bool:
+    """Whether a transform of torch.func follows a tensor, or one of a list or mapping."""
+    if isinstance(x, Mapping):
+        x = list(x.values())
+    if isinstance(x, (list, tuple)):
+        return any(map(is_followed, x))
+    return isinstance(x, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+def apart(*given: object) -> AbstractContextManager:
+    """For what is computed from these: outside of the transforms of torch.func, if they follow none of it."""
+    return torch._C._DisableFuncTorch() if is_transformed() and not is_followed(given) else nullcontext()
+
+
 def operator_call(where: str, call: Callable, *arguments: Any, names: Sequence[str] = (), **options: Any) -> Any:
     """``call(*arguments, **options)``.
 
@@ -69,8 +98,11 @@ def operator_call(where: str, call: Callable, *arguments: Any, names: Sequence[s
     """
     if torch.compiler.is_compiling():
         return call(*arguments, **options)
+    if is_transformed():
+        arguments = bare(arguments)
     try:
-        return call(*arguments, **options)
+        with apart(arguments, options):
+            return call(*arguments, **options)
     except RuntimeError as error:
         made = _sentence(where, str(error), names)
         if made is None:

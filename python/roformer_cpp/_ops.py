@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from . import _torch  # noqa: F401 - it loads the operators
-from ._operator_call import check_optional_tensors, check_tensors, operator_call
+from ._operator_call import check_tensors, operator_call
 
 _rope = torch.ops.roformer.rope.default
 _rope_inplace = torch.ops.roformer.rope_.default
@@ -61,8 +61,7 @@ def rope(
         NotImplementedError: ``positions`` require grad, forward-mode differentiation, or torch.func.
         RuntimeError: ``inplace`` on a leaf that requires grad, or on overlapping memory.
     """
-    check_tensors("rope", x=x, positions=positions)
-    check_optional_tensors("rope", freqs=freqs)
+    check_tensors("rope", {"freqs": freqs}, x=x, positions=positions)
     options = dict(layout=layout, base=base, freqs=freqs, scale=scale, rotary_dim=rotary_dim)
     options |= dict(heads_first=heads_first, direction=direction)
     y = operator_call("rope", _rope_inplace if inplace else _rope, x, positions, **options)
@@ -131,8 +130,7 @@ def rope_table(
         ValueError: an argument outside the rules above; the message names the rule and the value.
         NotImplementedError: ``positions`` or ``freqs_lo`` require grad, or forward-mode differentiation.
     """
-    check_tensors("rope_table", positions=positions, freqs=freqs)
-    check_optional_tensors("rope_table", freqs_lo=freqs_lo)
+    check_tensors("rope_table", {"freqs_lo": freqs_lo}, positions=positions, freqs=freqs)
     return operator_call("rope_table", _rope_table, positions, freqs, freqs_lo, scale=scale, dtype=dtype)
 
 

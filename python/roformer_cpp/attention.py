@@ -10,10 +10,10 @@ from torch import Tensor
 
 from . import _checks, _jagged, _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, attention_shapes, called_terms, lowered, terms_call
-from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
+from ._operator_call import check_tensors, check_values, operator_call
 from ._packed_sequences import check_cu_seqlens, default_positions
 from ._whole_call import Call, whole_call
-from .terms import Rotation, Terms, check_terms, tokens_first
+from .terms import Terms, check_terms, tokens_first
 
 _MASK_HINT = "for a mask that is added to scores, 0 and -inf, give mask == 0; for one of 0 and 1, mask != 0"
 
@@ -105,8 +105,7 @@ def attention(
         if heads_first:
             q, k = q.transpose(1, 2), k.transpose(1, 2)
         return out, weights(q, k, terms, **options)
-    check_tensors("attention", q=q, k=k, v=v)
-    check_optional_tensors("attention", **tensors)
+    check_tensors("attention", tensors, q=q, k=k, v=v)
     check_values("attention", cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k)
     if not isinstance(terms, (Terms, DeferredTerms, NoneType)):
         raise TypeError(
@@ -180,18 +179,6 @@ def attend(
 _observers: list[Callable[[Tensor, Tensor, Terms, tuple, Tensor | None], None]] = []  # of roformer_cpp.inspect
 
 
-def _rotated(x: Tensor, rotation: Rotation | None, layout: str) -> Tensor:
-    """By PyTorch alone, which torch.func may transform."""
-    if rotation is None:
-        return x
-    cos, sin = (rows.unsqueeze(2) if rows.dim() == 3 else rows for rows in rotation)
-    turned, rest = x.split((2 * cos.shape[-1], x.shape[-1] - 2 * cos.shape[-1]), -1)
-    a, b = (turned[..., ::2], turned[..., 1::2]) if layout == "pairs" else turned.chunk(2, -1)
-    parts = a * cos - b * sin, b * cos + a * sin
-    turned = torch.stack(parts, -1).flatten(-2) if layout == "pairs" else torch.cat(parts, -1)
-    return torch.cat((turned.to(x.dtype), rest), -1)
-
-
 def _attend(terms: Terms, call: Call) -> Tensor:
     kernel, (left, right, stream, *_), (dropout, scale, *_) = call.words[0], call.numbers, call.reals
     q, k, v, mask, prefix, seed = map(call.one, ("q", "k", "v", "mask", "prefix", "seed"))
@@ -208,10 +195,6 @@ def _attend(terms: Terms, call: Call) -> Tensor:
     where = *_positions(q, k, positions, key_positions), mask, left, right, cu_seqlens, cu_seqlens_k
     for observe in () if torch.compiler.is_compiling() else tuple(_observers):
         observe(q, k, terms, where, prefix)
-    is_transformed = kernel == "explicit" and torch._C._functorch.maybe_current_level() is not None
-    if is_transformed and terms.value is None and terms.key_table is None and terms.query_table is None:
-        q, k = _rotated(q, terms.query, terms.layout), _rotated(k, terms.key, terms.layout)
-        terms = terms.without_rotations()
     draws = dropout, 0 if seed is None else int(seed)
     operator = torch.ops.roformer.attention.default
     arguments = *terms.arguments(), *where, kernel, *draws, prefix, call.one("packed"), stream

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _checks, _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, terms_of_script
-from ._operator_call import check_devices, check_optional_tensors, check_tensors, check_values, operator_call
+from ._operator_call import check_devices, check_tensors, check_values, operator_call
 from ._options import options_json
 from ._script_module import ScriptModule, keep_table, kept_script, made_script, script_maker
 from ._whole_call import Call, whole_call
@@ -91,7 +91,7 @@ class Encoding(ScriptModule):
         if torch.compiler.is_compiling():
             given = {"encoding": self._tensors(), "words": words, "ids": input_ids, "positions": positions}
             return _words_operator(*Call([self._kept_text], given).flat())[0] if self.changes_words else words
-        return self._script.words(self._tensors(), words, input_ids, positions)
+        return operator_call("encoding", self._script.words, self._tensors(), words, input_ids, positions)
 
     def layer_input(self, positions: Tensor, *, layer: int = 0, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The vectors added to what a layer's queries, keys and values are projected from, ``[1 or B, T, C]``.
@@ -155,13 +155,11 @@ class Encoding(ScriptModule):
             ValueError: positions, or another argument, outside these rules; the message names the rule and the value.
         """
         read = {"key_positions": key_positions, "sequences": sequences, "queries": queries, "keys": keys}
-        check_tensors("encoding", positions=positions)
-        check_optional_tensors("encoding", **read, hidden_states=hidden_states)
-        check_values("encoding", positions=positions, **read)
         if not isinstance(projections, (tuple, list)):
             raise TypeError(f"[encoding] projections must be tensors, got {type(projections).__name__}")
         of_layer = {f"projections[{i}]": projection for i, projection in enumerate(projections)}
-        check_tensors("encoding", **of_layer)
+        check_tensors("encoding", read | {"hidden_states": hidden_states}, positions=positions, **of_layer)
+        check_values("encoding", positions=positions, **read)
         check_devices("encoding", positions=positions, **read, hidden_states=hidden_states, **of_layer)
         if not isinstance(layer, int) or isinstance(layer, bool):
             raise TypeError(f"[encoding] layer must be an integer, got {type(layer).__name__}")

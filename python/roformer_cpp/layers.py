@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _checks
-from ._operator_call import check_optional_tensors, check_tensors
+from ._operator_call import check_tensors
 from ._packed_sequences import default_positions, sequence_ids_of
 from .attention import attention
 from .encoding import Encoding
@@ -157,8 +157,7 @@ class Attention(nn.Module):
         Returns:
             ``[B, T, C]``.
         """
-        check_tensors("attention", x=x)
-        check_optional_tensors("attention", states=states)
+        check_tensors("attention", {"states": states}, x=x)
         projected, own = x, self.encoding is not None and states is None
         if own:
             positions = _positions(x, positions, cu_seqlens)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from . import _checks, _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, attention_shapes, called_terms, terms_call
-from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
+from ._operator_call import check_tensors, check_values, is_transformed, operator_call
 from ._options import options_json
 from ._packed_sequences import check_cu_seqlens, fits, sequence_ids
 from ._whole_call import Call, whole_call
@@ -59,22 +59,31 @@ def orthogonal_features(
 
 
 def _attend(
-    qkv: tuple[Tensor, Tensor, Tensor],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     terms: Terms | DeferredTerms | None,
     options: str,
+    feature_map: str,
     projection: Tensor | None,
-    is_causal: bool,
-    key_mask: Tensor | None,
-    cu_seqlens: Tensor | None,
-    state: LinearAttentionState | None,
-    kernel: Kernel,
-    heads_first: bool,
+    *,
+    is_causal: bool = False,
+    key_mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    state: LinearAttentionState | None = None,
+    kernel: Kernel = "auto",
+    heads_first: bool = False,
+    scale: float | None = None,
     sequences: Tensor | None = None,
 ) -> Tensor:
-    q, k, v = tokens_first("linear_attention", *qkv) if heads_first else qkv
+    """``linear_attention`` with its options as JSON; sequences: packed rows in place of ``cu_seqlens``."""
+    check_tensors("linear_attention", {"key_mask": key_mask, "cu_seqlens": cu_seqlens}, q=q, k=k, v=v)
+    check_values("linear_attention", cu_seqlens=cu_seqlens)
+    terms = _scaled(terms, scale, feature_map)
+    q, k, v = tokens_first("linear_attention", q, k, v) if heads_first else (q, k, v)
     tensors = {"q": q, "k": k, "v": v, "projection": projection, "key_mask": key_mask}
     tensors["sequence_ids"] = sequences if cu_seqlens is None else _sequence_ids(cu_seqlens, k)
-    call = Call([options, kernel], tensors)
+    call = Call([options, "explicit" if kernel == "auto" and is_transformed() else kernel], tensors)
     if torch.compiler.is_compiling() and state is None and isinstance(terms, DeferredTerms):
         out = _operator(*call._replace(numbers=[int(is_causal)]).with_part(terms_call(terms)).flat())[0]
     else:
@@ -197,9 +206,7 @@ def linear_attention(
         ValueError: an argument outside these rules; the message names the rule and the value.
         NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
-    check_tensors("linear_attention", q=q, k=k, v=v)
-    check_optional_tensors("linear_attention", key_mask=key_mask, cu_seqlens=cu_seqlens, projection=projection)
-    check_values("linear_attention", cu_seqlens=cu_seqlens)
+    check_tensors("linear_attention", {"projection": projection}, q=q)
     if not isinstance(state, (LinearAttentionState, NoneType)):
         raise TypeError(f"[linear_attention] state must be a LinearAttentionState, got {type(state).__name__}")
     options = {"feature_map": feature_map, "rotate_denominator": rotate_denominator, "eps": eps}
@@ -208,9 +215,9 @@ def linear_attention(
     if feature_map in _DRAWN and projection is None:
         num_features = linear_feature_dim(q.size(-1), feature_map=feature_map)
         projection = orthogonal_features(num_features, q.size(-1), seed=0).to(q.device)
-    terms = _scaled(terms, scale, feature_map)
-    call = is_causal, key_mask, cu_seqlens, state, kernel, heads_first
-    return _attend((q, k, v), terms, options_json("linear_attention", options), projection, *call)
+    call = dict(is_causal=is_causal, key_mask=key_mask, cu_seqlens=cu_seqlens, state=state, kernel=kernel)
+    given = options_json("linear_attention", options), feature_map, projection
+    return _attend(q, k, v, terms, *given, **call, heads_first=heads_first, scale=scale)
 
 
 def linear_feature_dim(head_dim: int, **options) -> int:
@@ -277,33 +284,14 @@ class LinearAttention(nn.Module):
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._options.items())
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        terms: Terms | None = None,
-        *,
-        is_causal: bool = False,
-        key_mask: Tensor | None = None,
-        cu_seqlens: Tensor | None = None,
-        state: LinearAttentionState | None = None,
-        kernel: Kernel = "auto",
-        heads_first: bool = False,
-        scale: float | None = None,
-        sequences: Tensor | None = None,
-    ) -> Tensor:
-        """Arguments and result as of ``linear_attention``; ``sequences``: int64 ``[B, S]``, packed rows in place of
-        ``cu_seqlens``, with equal numbers within a sequence of a row and -1 for padding."""
-        check_tensors("linear_attention", q=q, k=k, v=v)
-        check_optional_tensors("linear_attention", key_mask=key_mask, cu_seqlens=cu_seqlens)
-        check_values("linear_attention", cu_seqlens=cu_seqlens)
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms | None = None, **arguments) -> Tensor:
+        """``arguments``: ``is_causal``, ``key_mask``, ``cu_seqlens``, ``state``, ``kernel``, ``heads_first`` and
+        ``scale`` of ``linear_attention``; or ``sequences``: int64 ``[B, S]``, packed rows in place of ``cu_seqlens``,
+        with equal numbers within a sequence of a row and -1 for padding."""
         projection = None
         if self._feature_map in _DRAWN:
             projection = self.projection.clone()
             if self.training:
                 buffers = self.projection, self.redraws, self.calls
                 projection = _drawn_vectors(*buffers, *self._drawn_of, self._redraw_every)
-        terms = _scaled(terms, scale, self._feature_map)
-        call = is_causal, key_mask, cu_seqlens, state, kernel, heads_first, sequences
-        return _attend((q, k, v), terms, self._json, projection, *call)
+        return _attend(q, k, v, terms, self._json, self._feature_map, projection, **arguments)

@@ -16,7 +16,7 @@ from ._model_layers import activated, encode, table_of
 from ._model_loss import loss_of
 from ._model_parts import parts_of
 from ._model_pass import Dropout, KeyValueCache, Pass
-from ._operator_call import check_devices, check_tensors, operator_call
+from ._operator_call import bare, check_devices, check_tensors, is_followed, is_transformed, operator_call
 from ._script_module import ScriptModule, keep_table, kept_table, script_maker, value_of
 from .encoding import SCALAR_TYPES, Encoding
 
@@ -193,7 +193,7 @@ class Model(ScriptModule):
         dtype = self._dtypes(given["input_ids"].device.type)
         if not compiling:
             self._check(given, dtype[0], num_choices, cache)
-            given |= {name: given[name].cpu() for name in _LAYOUT if name in given}
+            given |= {name: given[name].cpu() for name in _LAYOUT if name in given and not given[name].is_cpu}
         if attends and (compiling or layout["linear_attention"] is not None):
             where = "compiled code" if compiling else "linear attention"
             raise ValueError(f"[input] output_attentions needs softmax attention in a plain call, got {where}")
@@ -318,6 +318,8 @@ class Model(ScriptModule):
                 "got offloaded ones. Hint: name them in the device_map of dispatch_model"
             )
         layout, kept = self._layout, 0 if cache is None else cache.count
+        if is_followed(given):
+            return  # without values
         operator_call("input", self._script.check, given, SCALAR_TYPES[dtype], num_choices, kept)
         if cache is None:
             return
@@ -386,7 +388,7 @@ class Model(ScriptModule):
                 hint = '. Hint: tokenizer(.., return_tensors="pt")' if isinstance(value, list) else ""
                 raise TypeError(f"[input] {name} must be a tensor, got {type(value).__name__}{hint}")
         self._check_devices(**given)
-        return given
+        return bare(given) if is_transformed() else given
 
     def _check_devices(self, **given: Tensor) -> None:
         first = self._body.embeddings.word_embeddings.weight

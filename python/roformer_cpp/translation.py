@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import _checks, _native, _torch  # noqa: F401 - it loads the operators
-from ._operator_call import check_optional_tensors, check_tensors
+from ._operator_call import check_tensors
 from .model import _missing_files
 
 
@@ -67,8 +67,8 @@ class TranslationModel:
             attention_mask: ``[B, S]``, bool or integers 0 and 1; 1: a token. None: all are.
             decoder_input_ids: int64 ``[B, T]``; each row begins with ``decoder_start_token_id``.
         """
-        check_tensors("input", input_ids=input_ids, decoder_input_ids=decoder_input_ids)
-        check_optional_tensors("input", attention_mask=attention_mask)
+        optional = {"attention_mask": attention_mask}
+        check_tensors("input", optional, input_ids=input_ids, decoder_input_ids=decoder_input_ids)
         return _logits(input_ids, attention_mask, decoder_input_ids, self._name)
 
     def translate(

@@ -94,6 +94,67 @@ def test_every_head_computes_as_cpp(head):
     assert_computes_as_cpp(model, {"input_ids": ids_of(2, 9), "token_type_ids": types}, choices)
 
 
+# ---- transforms of torch.func
+
+TRANSFORMED = ["rope", "alibi", "t5", "transformer-xl", "deberta", "fire", "fope", "huang-m3", "fox"]
+TRANSFORMED_HEADS = {
+    "RoFormerForSequenceClassification": {"embedding_size": 16},
+    "BertForTokenClassification": {"hidden_act": "gelu_new"},
+    "RfEncoderForCausalLM": {"is_decoder": True, "prefix_lm": True},
+    "RfEncoderForMaskedLM": {"family": "roformer_v2", "position_encoding": "rope", "attention": "linear"},
+}
+
+
+def assert_per_sample_gradients(model):
+    ids, mask = ids_of(3, 9), torch.ones(3, 9, dtype=torch.int64)
+    mask[0, 6:], mask[2, 4:] = 0, 0
+    parameters = {name: x.detach() for name, x in model.named_parameters()}
+
+    def loss(parameters, ids, mask):
+        out = torch.func.functional_call(model, parameters, (ids[None], mask[None]), {"dropout_key": (3, 1)})
+        return out["logits"].square().mean()
+
+    mapped = torch.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, ids, mask)
+    for i in range(3):
+        model.zero_grad()
+        model(ids[i : i + 1], mask[i : i + 1], dropout_key=(3, 1))["logits"].square().mean().backward()
+        alone = torch.func.grad(loss)(parameters, ids[i], mask[i])
+        for name, x in model.named_parameters():
+            if x.grad is not None:
+                limit = tol.T4_MAX * max(x.grad.abs().max().item(), 1)
+                assert (mapped[name][i] - x.grad).abs().max() <= limit, (i, name)
+                assert (alone[name] - x.grad).abs().max() <= limit, (i, name)
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_gradients_of_each_text(name):
+    model = perturbed(roformer_cpp.build_model(config_of(name, **DROPS), "RfEncoderForMaskedLM"))
+    if name != "t5":  # whose scores are not scaled, so that float32 rounds more
+        assert_per_sample_gradients(model.train())
+    assert_per_sample_gradients(model.double().eval())
+
+
+@pytest.mark.parametrize("head", TRANSFORMED_HEADS)
+def test_gradients_of_each_text_by_head(head):
+    assert_per_sample_gradients(built(head, **TRANSFORMED_HEADS[head]).double())
+
+
+def test_jacobians_and_ensembles():
+    model = built("RfEncoderForMaskedLM", position_encoding="t5").double()
+    parameters = {name: x.detach() for name, x in model.named_parameters()}
+    path = "roformer.encoder.layer.0.attention.self.value.bias"
+
+    def hidden(parameters):
+        return torch.func.functional_call(model, parameters, (IDS,))["hidden"]
+
+    jacobian = torch.func.jacrev(lambda x: hidden(parameters | {path: x})[0, 0])(parameters[path])
+    first, parameter = model(IDS)["hidden"][0, 0], model.get_parameter(path)
+    expected = torch.stack([torch.autograd.grad(x, parameter, retain_graph=True)[0] for x in first])
+    assert torch.allclose(jacobian, expected, rtol=tol.T1_RTOL, atol=tol.T1_RTOL)
+    both = torch.vmap(hidden)({name: torch.stack([x, 2 * x]) for name, x in parameters.items()})
+    assert torch.allclose(both[0], model(IDS)["hidden"], rtol=tol.T1_RTOL, atol=tol.T1_RTOL)
+
+
 # ---- what is inside
 
 

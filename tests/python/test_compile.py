@@ -98,7 +98,7 @@ def test_shapes_of_meta_tensors():
         assert out.is_meta and out.shape == (2, 8, H, D)
 
 
-@pytest.mark.parametrize("name", ["causal", "tables"])
+@pytest.mark.parametrize("name", ["causal", "tables", "rotations"])
 def test_transforms_of_torch_func(name):
     function, q = FUNCTIONS[name], inputs()
     found = torch.func.grad(lambda q: function(q).square().sum())(q)
@@ -110,7 +110,8 @@ def test_transforms_of_torch_func(name):
 
 @pytest.mark.parametrize(
     ("name", "keys"),
-    [("rope", {}), ("rope", {"layout": "halves", "partial_rotary_factor": 0.5}), ("xpos", {}), ("fope", {})],
+    [("rope", {}), ("rope", {"layout": "halves", "partial_rotary_factor": 0.5}), ("xpos", {}), ("fope", {})]
+    + [("rope", {"rotary_value": True})],
 )
 def test_transforms_of_rotations(name, keys):
     encoding = roformer_cpp.encoding(name, num_attention_heads=H, head_dim=D, hidden_size=H * D, **keys)
@@ -132,13 +133,11 @@ def test_transforms_of_torch_func_without_a_rule():
     for name in ("rope", "rotate"):
         both = torch.vmap(FUNCTIONS[name])(torch.stack([q, 2 * q]))
         assert torch.equal(both, torch.stack([FUNCTIONS[name](each) for each in (q, 2 * q)]))
-    layer, model = encoder_layer("rerope").attention, roformer_cpp.build_model(CONFIG)
-    functions = {name: FUNCTIONS[name] for name in ("rope", "rotate")}
-    functions |= {"attention": FUNCTIONS["rotations"], "linear_attention": FUNCTIONS["linear"]}
+    functions = {name: FUNCTIONS[name] for name in ("rope", "rotate")} | {"attention": FUNCTIONS["packed"]}
     functions["rope_table"] = lambda q: roformer_cpp.rope_table(torch.arange(4), freqs * q.sum())[0]
-    functions["encoding"] = lambda q: layer(q.flatten(2))
     calls = {where: lambda f=f: torch.func.grad(lambda q: f(q).square().sum())(q) for where, f in functions.items()}
-    calls["input"] = lambda: torch.vmap(model)(torch.ones(3, 2, 8, dtype=torch.int64))
+    model = roformer_cpp.build_model(CONFIG | {"model_type": "rf_encoder", "position_encoding": "complex"})
+    calls["encoding"] = lambda: torch.vmap(model)(torch.ones(3, 2, 8, dtype=torch.int64))
     for where, call in calls.items():
         with pytest.raises(NotImplementedError, match=rf"^\[{where}\] transforms of torch.func .* must not be applied"):
             call()

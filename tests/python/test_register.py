@@ -279,16 +279,6 @@ def test_arguments_of_transformers(tmp_path):
     assert len(shown(IDS).attentions) == 2
 
 
-def test_transforms_of_torch_func_are_refused():
-    model = built("Model")
-
-    def total(parameters):
-        return torch.func.functional_call(model, parameters, (IDS,))["hidden"].sum()
-
-    with pytest.raises(NotImplementedError, match=r"transforms of torch.func \(grad, vmap and others\) must not"):
-        torch.func.grad(total)(dict(model.named_parameters()))
-
-
 def test_inspection_of_multiple_choice(tmp_path):
     built("ForMultipleChoice").save(tmp_path)
     model = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path)
