@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ._operator_call import apart, is_followed, is_transformed, operator_call
+from ._operator_call import apart, bare, is_followed, is_transformed, operator_call
 from ._whole_call import Call, whole_call
 from .attention import attend, unit_values
 from .encoding import SCALAR_TYPES, Encoding
@@ -82,6 +82,8 @@ class Dropout:
 
     def __init__(self, seed: Tensor | None = None, step: int = 0):
         self.seed, self._step, self.calls = seed, step, 0
+        if is_transformed() and is_followed(bare(seed)):
+            raise ValueError('[input] vmap must be given randomness="same" for dropout, got "different"')
         self.number = 0 if seed is None or torch.compiler.is_compiling() else int(seed)
 
     def stream(self) -> int:

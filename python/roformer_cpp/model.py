@@ -352,7 +352,8 @@ class Model(ScriptModule):
         if torch.compiler.is_compiling():
             raise ValueError("[input] training_positions must be drawn in plain calls, got compiled code")
         call = {name: x for name, x in given.items() if name in ("input_ids", *_LAYOUT)}
-        drawn = self._script.training_positions(call, step.drop.number, step.drop.stream())
+        draws = step.drop.number, step.drop.stream()
+        drawn = operator_call("input", self._script.training_positions, call, *draws)
         step.real_positions = drawn[1] if drawn[1].numel() else None
         return {"positions": drawn[0]}
 

@@ -151,6 +151,9 @@ def test_jacobians_and_ensembles():
     first, parameter = model(IDS)["hidden"][0, 0], model.get_parameter(path)
     expected = torch.stack([torch.autograd.grad(x, parameter, retain_graph=True)[0] for x in first])
     assert torch.allclose(jacobian, expected, rtol=tol.T1_RTOL, atol=tol.T1_RTOL)
+    with pytest.raises(ValueError, match=r'vmap must be given randomness="same" for dropout, got "different"'):
+        torch.vmap(lambda ids: model.train()(ids[None])["hidden"], randomness="different")(IDS)
+    model.eval()
     both = torch.vmap(hidden)({name: torch.stack([x, 2 * x]) for name, x in parameters.items()})
     assert torch.allclose(both[0], model(IDS)["hidden"], rtol=tol.T1_RTOL, atol=tol.T1_RTOL)
 
