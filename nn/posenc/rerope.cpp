@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "attention_state.h"
+#include "known_values.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/nn/devices.h"
@@ -124,7 +125,10 @@ class Rerope : public RotaryEncoding {
 
   // [1 or B, T, R/2].
   Rotation rows_at(const at::Tensor& positions_BT, const ReadVectors& x) const {
-    const at::Tensor theta_P = on_device(at::tensor(rows_.initial_frequencies(), at::kDouble), positions_BT.device());
+    const at::Tensor theta_P = [&] {
+      const OutsideTransforms constant;
+      return on_device(at::tensor(rows_.initial_frequencies(), at::kDouble), positions_BT.device());
+    }();
     const at::Tensor angle_BTP = positions_BT.to(at::kDouble).unsqueeze(-1) * theta_P;
     const double factor = rows_.settings().spec.attention_factor;
     const at::ScalarType dtype = x.q_BTHD.scalar_type();

@@ -124,7 +124,10 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
 }
 
 // This key tells torch.vmap how to decompose a call.
-TORCH_LIBRARY_IMPL(roformer, FuncTorchBatchedDecomposition, library) { library.impl("attention", script_attention); }
+TORCH_LIBRARY_IMPL(roformer, FuncTorchBatchedDecomposition, library) {
+  library.impl("attention", script_attention);
+  library.impl("linear_attention", attend_once);
+}
 
 }  // namespace
 

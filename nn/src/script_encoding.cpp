@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "known_values.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/nn/devices.h"
@@ -85,7 +86,10 @@ ScriptEncoding::SharedPointer ScriptEncoding::shared(const std::vector<at::Tenso
                                                      const MaybeTensor& like) const {
   return with_value_errors([&] {
     const ParameterScope scope = tensors.in_place(given);
-    Positions where = make_positions(positions, key_positions.value_or(at::Tensor()), sequences.value_or(at::Tensor()));
+    Positions where = [&] {
+      const OutsideTransforms constant;
+      return make_positions(positions, key_positions.value_or(at::Tensor()), sequences.value_or(at::Tensor()));
+    }();
     where.query.real = where.key.real = real.value_or(at::Tensor());
     if (like) where.for_device(like->device());
     return c10::make_intrusive<ScriptShared>(encoding->shared(where, static_cast<at::ScalarType>(dtype)));

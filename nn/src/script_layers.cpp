@@ -35,6 +35,8 @@ at::Tensor norm_layer(const at::Tensor& x, const MaybeTensor& residual, const Ma
   return norm(x, *residual, {&key, p > 0}, p);
 }
 
+at::Tensor activate_by_name(const at::Tensor& x, std::string_view name) { return activate(activation_of(name), x); }
+
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.def("linear_layer(Tensor x, Tensor weight, Tensor? bias, str activation=\"\") -> Tensor", linear_layer);
   library.def(
@@ -42,8 +44,14 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
       "seed=0, "
       "int stream=0) -> Tensor",
       norm_layer);
-  library.def("activate(Tensor x, str activation) -> Tensor",
-              [](const at::Tensor& x, std::string_view name) { return activate(activation_of(name), x); });
+  library.def("activate(Tensor x, str activation) -> Tensor", activate_by_name);
+}
+
+// This key tells torch.vmap how to decompose a call.
+TORCH_LIBRARY_IMPL(roformer, FuncTorchBatchedDecomposition, library) {
+  library.impl("linear_layer", linear_layer);
+  library.impl("norm_layer", norm_layer);
+  library.impl("activate", activate_by_name);
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ from . import _checks
 _TYPE = re.compile(r"Expected a value of type '([^']*)' for argument '([^']*)' but instead found type '([^']*)'")
 _BACKEND = re.compile(r"arguments from the '(\w+)' backend")
 _TRANSFORM = re.compile(
-    r"functorch|Batching rule not implemented|support vmap over|doesn't have storage|data-dependent control flow"
+    "functorch|Batching rule not implemented|support vmap over|doesn't have storage|BatchedTensorImpl|"
+    "data-dependent control flow"
 )
 _KINDS = {
     "Tensor": "a tensor",

@@ -96,7 +96,19 @@ def test_every_head_computes_as_cpp(head):
 
 # ---- transforms of torch.func
 
-TRANSFORMED = ["rope", "alibi", "t5", "transformer-xl", "deberta", "fire", "fope", "huang-m3", "fox"]
+TRANSFORMED = [
+    "rope",
+    "alibi",
+    "t5",
+    "transformer-xl",
+    "deberta",
+    "fire",
+    "fope",
+    "huang-m3",
+    "fox",
+    "rerope",
+    "dai-literal",
+]
 TRANSFORMED_HEADS = {
     "RoFormerForSequenceClassification": {"embedding_size": 16},
     "BertForTokenClassification": {"hidden_act": "gelu_new"},

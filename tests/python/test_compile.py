@@ -98,7 +98,7 @@ def test_shapes_of_meta_tensors():
         assert out.is_meta and out.shape == (2, 8, H, D)
 
 
-@pytest.mark.parametrize("name", ["causal", "tables", "rotations"])
+@pytest.mark.parametrize("name", ["causal", "tables", "rotations", "linear causal", "favor"])
 def test_transforms_of_torch_func(name):
     function, q = FUNCTIONS[name], inputs()
     found = torch.func.grad(lambda q: function(q).square().sum())(q)
@@ -110,8 +110,13 @@ def test_transforms_of_torch_func(name):
 
 @pytest.mark.parametrize(
     ("name", "keys"),
-    [("rope", {}), ("rope", {"layout": "halves", "partial_rotary_factor": 0.5}), ("xpos", {}), ("fope", {})]
-    + [("rope", {"rotary_value": True})],
+    [
+        ("rope", {}),
+        ("rope", {"layout": "halves", "partial_rotary_factor": 0.5}),
+        ("rope", {"rotary_value": True}),
+        ("xpos", {}),
+        ("fope", {}),
+    ],
 )
 def test_transforms_of_rotations(name, keys):
     encoding = roformer_cpp.encoding(name, num_attention_heads=H, head_dim=D, hidden_size=H * D, **keys)
@@ -137,10 +142,15 @@ def test_transforms_of_torch_func_without_a_rule():
     functions["rope_table"] = lambda q: roformer_cpp.rope_table(torch.arange(4), freqs * q.sum())[0]
     calls = {where: lambda f=f: torch.func.grad(lambda q: f(q).square().sum())(q) for where, f in functions.items()}
     model = roformer_cpp.build_model(CONFIG | {"model_type": "rf_encoder", "position_encoding": "complex"})
-    calls["encoding"] = lambda: torch.vmap(model)(torch.ones(3, 2, 8, dtype=torch.int64))
+    ids = torch.ones(3, 2, 8, dtype=torch.int64)
+    calls["encoding"] = lambda: torch.vmap(model)(ids)
     for where, call in calls.items():
         with pytest.raises(NotImplementedError, match=rf"^\[{where}\] transforms of torch.func .* must not be applied"):
             call()
+    model = roformer_cpp.build_model(CONFIG | {"model_type": "rf_encoder", "position_encoding": "xpos"})
+    with pytest.raises(NotImplementedError, match=r"^\[encoding\] transforms of torch.func"):  # the sequences of a mask
+        torch.vmap(model)(ids, ids)
+    assert torch.vmap(model)(ids)["hidden"].shape == (3, 2, 8, 16)
 
 
 def opcheck(operator, *arguments):
