@@ -1,4 +1,4 @@
-"""io against safetensors and NumPy: the same bytes both ways (R-HF-01), and damage that neither side accepts."""
+"""io against safetensors and NumPy: the same bytes both ways (R-HF-01). tests/io has what is refused."""
 
 import json
 import struct
@@ -68,38 +68,10 @@ def write_container(path, header: bytes, data: bytes):
     path.write_bytes(struct.pack("<Q", len(header)) + header + data)
 
 
-def entry(dtype="U8", shape=(4,), offsets=(0, 4)):
-    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
-
-
-DAMAGED = {
-    "overlap": {"a": entry(), "b": entry(offsets=(2, 6))},
-    "hole": {"a": entry(offsets=(1, 5))},
-    "beyond the data": {"a": entry(shape=(400,), offsets=(0, 400))},
-    "data left over": {"a": entry(shape=(2,), offsets=(0, 2))},
-    "wrong size": {"a": entry(dtype="F32", shape=(2,))},
-    "unknown dtype": {"a": entry(dtype="Q4")},
-    "overflow": {"a": entry(shape=(2**62, 2**62))},
-    "reversed": {"a": entry(offsets=(4, 0))},
-    "negative": {"a": entry(shape=(-4,))},
-    "no offsets": {"a": {"dtype": "U8", "shape": [4]}},
-    "numbers as metadata": {"__metadata__": {"n": 1}, "a": entry()},
-}
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_refuses_what_safetensors_refuses(tmp_path, name):
-    path = tmp_path / "bad.safetensors"
-    write_container(path, json.dumps(DAMAGED[name]).encode(), b"\0" * 4)
-    with pytest.raises(safetensors.SafetensorError):
-        safetensors.safe_open(path, "np").__enter__()
-    with pytest.raises(ProbeError, match=r"bad\.safetensors"):
-        io_probe("tensors", path)
-
-
 def test_reads_header_that_is_not_aligned(tmp_path):
     path = tmp_path / "odd.safetensors"
-    write_container(path, json.dumps({"a": entry("F32", (1,))}).encode() + b" " * 3, struct.pack("<f", 1.5))
+    header = {"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
+    write_container(path, json.dumps(header).encode() + b" " * 3, struct.pack("<f", 1.5))
     (tensor,) = io_probe("tensors", path)["tensors"]
     assert bytes.fromhex(tensor["hex"]) == struct.pack("<f", 1.5)
 

@@ -7,16 +7,7 @@ import random
 import jieba
 import pytest
 import rjieba
-from tokenizer_probe import (
-    DICTIONARY,
-    HAN_OF_RJIEBA,
-    PLAIN,
-    ask,
-    chinese_strings,
-    dictionary_words,
-    needs_shared,
-    shared_texts,
-)
+import tokenizer_probe as probe
 
 from tokenizer_texts import code_points
 
@@ -28,9 +19,9 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
-def total_and_words(cache, texts, dictionary=DICTIONARY, users=()):
+def total_and_words(cache, texts, dictionary=probe.DICTIONARY, users=()):
     options = {"segment": str(cache), "dictionary": str(dictionary), "users": [str(user) for user in users]}
-    total, *words = ask(options, texts)
+    total, *words = probe.ask(options, texts)
     return total, words
 
 
@@ -90,18 +81,18 @@ def test_line_ends_and_spaces(cache):
 
 
 def test_random_strings_against_rjieba(cache):
-    texts = list(chinese_strings(10_000, 1))
+    texts = list(probe.chinese_strings(10_000, 1))
     check(ours(cache, texts), texts, rjieba_cut)
 
 
 def test_random_strings_against_jieba(cache):
-    texts = list(chinese_strings(10_000, 2, ranges=PLAIN))
+    texts = list(probe.chinese_strings(10_000, 2, ranges=probe.PLAIN))
     check(ours(cache, texts), texts, python_jieba(cache))
 
 
-@needs_shared
+@probe.needs_shared
 def test_real_texts(cache):
-    texts = shared_texts()
+    texts = probe.shared_texts()
     words = ours(cache, texts)
     check(words, texts, rjieba_cut)
     check(words, texts, python_jieba(cache))
@@ -110,7 +101,7 @@ def test_real_texts(cache):
 def test_long_runs(cache):
     """Runs of thousands of characters, where the sums round."""
     draw = random.Random(3)
-    words = dictionary_words()
+    words = probe.dictionary_words()
     texts = ["".join(draw.choice(words) for _ in range(3000)) for _ in range(20)]
     got = ours(cache, texts)
     check(got, texts, rjieba_cut)
@@ -149,9 +140,9 @@ def user_lines(draw, words):
 
 def test_user_dictionaries(tmp_path):
     draw = random.Random(5)
-    words = dictionary_words()
+    words = probe.dictionary_words()
     small = tmp_path / "dict.txt"
-    lines = DICTIONARY.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = probe.DICTIONARY.read_text(encoding="utf-8").splitlines(keepends=True)
     small.write_text("".join(draw.sample(lines, 20_000)), encoding="utf-8")
     for trial in range(4):
         user = tmp_path / f"user{trial}.txt"
@@ -159,7 +150,7 @@ def test_user_dictionaries(tmp_path):
         user.write_text(draw.choice(["\n", "\r\n"]).join(chosen), encoding="utf-8", newline="")
         plain = [line.strip("\ufeff ").split(" ")[0] for line in chosen]
         texts = ["".join(draw.choice(plain) for _ in range(draw.randrange(1, 9))) for _ in range(1000)]
-        texts = [text for text in texts if not any(lo <= ord(c) < hi for c in text for lo, hi in HAN_OF_RJIEBA)]
+        texts = [text for text in texts if not any(lo <= ord(c) < hi for c in text for lo, hi in probe.HAN_OF_RJIEBA)]
         theirs = jieba_tokenizer(tmp_path, small)
         theirs.load_userdict(str(user))
         total, words_of_texts = total_and_words("", texts, small, [user])

@@ -196,14 +196,6 @@ def test_a_model_without_values_is_made_and_filled():
     assert torch.equal(model(IDS)["logits"], other(IDS)["logits"])
 
 
-def test_building_does_not_touch_torchs_generator():
-    torch.manual_seed(4)
-    expected = torch.rand(3)
-    torch.manual_seed(4)
-    built("RoFormerModel")
-    assert torch.equal(torch.rand(3), expected)
-
-
 def test_checkpointed_gradients_equal_plain_ones():
     model = built(hidden_dropout_prob=0.2).train()
 

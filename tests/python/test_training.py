@@ -10,34 +10,20 @@ from types import SimpleNamespace
 
 import pytest
 
+import training_case as case
 from cli_support import PROGRAM, needs_program, run_file
 from roformer_cpp import Pretraining, _child, merge, prepare, pretrain, vocab
-from training_case import (
-    LONG,
-    RUN,
-    STEPS,
-    checkpoints,
-    children,
-    ended,
-    interrupt_group,
-    lines_of,
-    refuse_torch,
-    same_model,
-    script,
-    untimed,
-    wait_until,
-)
 
 
 def test_pretraining_is_that_of_the_command(data, trained, tmp_path):
     output, seen = tmp_path / "run", []
-    result = pretrain(RUN, data, output, callback=seen.append, threads=1)
+    result = pretrain(case.RUN, data, output, callback=seen.append, threads=1)
     directory, printed = trained
     assert isinstance(result, Pretraining) and result.is_finished and result.directory == output
-    assert same_model(output, directory) and result.steps == printed["steps"] == 6
+    assert case.same_model(output, directory) and result.steps == printed["steps"] == 6
     assert (output / "run.json").read_bytes() == (directory / "run.json").read_bytes()
-    assert seen == result.metrics == lines_of(output)
-    assert untimed(seen) == untimed(lines_of(directory))
+    assert seen == result.metrics == case.lines_of(output)
+    assert case.untimed(seen) == case.untimed(case.lines_of(directory))
     assert [line["type"] for line in seen] == ["train", "train", "evaluation", "train", "evaluation", "length"]
     for name in ("train_loss", "evaluation"):
         assert result.summary[name] == printed[name]
@@ -45,42 +31,42 @@ def test_pretraining_is_that_of_the_command(data, trained, tmp_path):
 
 
 def test_a_profile(data, trained, tmp_path):
-    config = run_file(tmp_path / "run.json", **RUN)
+    config = run_file(tmp_path / "run.json", **case.RUN)
     result = pretrain(str(config), str(data), str(tmp_path / "run"), threads=1, seed=1, profile="3:4")
-    assert same_model(result.directory, trained[0])
+    assert case.same_model(result.directory, trained[0])
     names = {path.name for path in result.directory.glob("profile*")}
     assert names == {"profile-3-4.rank0.pt.trace.json", "profile-3-4.rank0.txt"}
     with pytest.raises(ValueError, match=r"^\[profile\] the steps must be one of the run's 6 .* got \"7\""):
-        pretrain(RUN, data, tmp_path / "other", threads=1, profile="7")
+        pretrain(case.RUN, data, tmp_path / "other", threads=1, profile="7")
 
 
 @pytest.fixture(scope="module")
 def long_run(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("long") / "run"
-    return pretrain(LONG, data, folder, threads=1)
+    return pretrain(case.LONG, data, folder, threads=1)
 
 
 def test_a_callback_stops_a_run_which_then_continues(data, long_run, tmp_path):
     """The lines come while the run is at work, and the parts are those of a run that was never stopped."""
     output = tmp_path / "run"
-    first = pretrain(LONG, data, output, callback=lambda line: line["step"] < 5, threads=1)
-    assert not first.is_finished and 5 <= first.steps < STEPS and not (output / "model.safetensors").exists()
-    assert checkpoints(output) == [first.steps] == [first.metrics[-1]["step"]]
+    first = pretrain(case.LONG, data, output, callback=lambda line: line["step"] < 5, threads=1)
+    assert not first.is_finished and 5 <= first.steps < case.STEPS and not (output / "model.safetensors").exists()
+    assert case.checkpoints(output) == [first.steps] == [first.metrics[-1]["step"]]
     assert first.summary["interrupted_by_signal"] == signal.SIGTERM
     seen = []
-    second = pretrain(LONG, data, output, resume=True, callback=[seen.append, lambda line: None], threads=1)
-    assert second.is_finished and second.steps == STEPS and seen == second.metrics
+    second = pretrain(case.LONG, data, output, resume=True, callback=[seen.append, lambda line: None], threads=1)
+    assert second.is_finished and second.steps == case.STEPS and seen == second.metrics
     assert seen[0]["step"] == first.steps + 1
-    assert same_model(output, long_run.directory)
-    assert untimed(first.metrics + second.metrics) == untimed(long_run.metrics)
+    assert case.same_model(output, long_run.directory)
+    assert case.untimed(first.metrics + second.metrics) == case.untimed(long_run.metrics)
     third = pretrain(None, data, output, resume=True, callback=seen.append, threads=1)
-    assert third.is_finished and third.steps == STEPS and third.metrics == []
+    assert third.is_finished and third.steps == case.STEPS and third.metrics == []
 
 
 def test_lines_of_a_killed_run_are_not_given_again(data, tmp_path):
     """The program removes what a kill left after the newest checkpoint, and damaged lines."""
     output = tmp_path / "run"
-    stopped = pretrain(LONG, data, output, callback=lambda line: line["step"] < 3, threads=1)
+    stopped = pretrain(case.LONG, data, output, callback=lambda line: line["step"] < 3, threads=1)
     with (output / "metrics.jsonl").open("a") as file:
         for step in (stopped.steps + 1, stopped.steps + 2):
             file.write(json.dumps(dict(type="train", step=step, loss=99.0)) + "\n")
@@ -94,7 +80,7 @@ def test_lines_of_a_killed_run_are_not_given_again(data, tmp_path):
     with pytest.warns(RuntimeWarning, match=r"\[pretrain\] .*metrics.jsonl has 1 damaged lines"):
         again = pretrain(None, data, output, resume=True, callback=one, threads=1)
     assert seen[0]["step"] == stopped.steps + 1 and all(line["loss"] != 99.0 for line in seen)
-    assert lines_of(output) == stopped.metrics + again.metrics
+    assert case.lines_of(output) == stopped.metrics + again.metrics
 
 
 def test_an_exception_in_a_callback_stops_the_run(data, tmp_path):
@@ -105,8 +91,8 @@ def test_an_exception_in_a_callback_stops_the_run(data, tmp_path):
         raise LookupError("enough")
 
     with pytest.raises(LookupError, match="enough"):
-        pretrain(LONG, data, tmp_path / "run", callback=fail, threads=1)
-    assert len(seen) == 1 and len(checkpoints(tmp_path / "run")) == 1
+        pretrain(case.LONG, data, tmp_path / "run", callback=fail, threads=1)
+    assert len(seen) == 1 and len(case.checkpoints(tmp_path / "run")) == 1
     assert is_free(tmp_path / "run")
 
 
@@ -116,22 +102,22 @@ def running(data, output):
         "import roformer_cpp\n"
         "def show(line):\n"
         "    print(line['step'], flush=True)\n"
-        f"roformer_cpp.pretrain({LONG!r}, {str(data)!r}, {str(output)!r}, callback=show, threads=1)\n"
+        f"roformer_cpp.pretrain({case.LONG!r}, {str(data)!r}, {str(output)!r}, callback=show, threads=1)\n"
     )
-    process = script(code, session=True)
-    assert process.stdout.readline() == "1\n", ended(process)
+    process = case.script(code, session=True)
+    assert process.stdout.readline() == "1\n", case.ended(process)
     return process
 
 
 def test_ctrl_c_stops_the_run_after_a_checkpoint(data, tmp_path):
     process = running(data, tmp_path / "run")
-    (program,) = children(process)
+    (program,) = case.children(process)
     assert os.getpgid(program) != process.pid  # or two signals would reach it, of which the second ends it at once
-    interrupt_group(process)
-    code, said = ended(process)
+    case.interrupt_group(process)
+    code, said = case.ended(process)
     assert code != 0 and said.strip().endswith("KeyboardInterrupt")
-    (step,) = checkpoints(tmp_path / "run")
-    assert lines_of(tmp_path / "run")[-1]["step"] == step < STEPS
+    (step,) = case.checkpoints(tmp_path / "run")
+    assert case.lines_of(tmp_path / "run")[-1]["step"] == step < case.STEPS
 
 
 def is_free(run_dir):
@@ -146,9 +132,9 @@ def is_free(run_dir):
 def test_a_run_ends_with_its_python(data, tmp_path):
     process = running(data, tmp_path / "run")
     process.kill()
-    ended(process)
-    wait_until(lambda: is_free(tmp_path / "run"))
-    assert len(checkpoints(tmp_path / "run")) == 1 and not (tmp_path / "run" / "model.safetensors").exists()
+    case.ended(process)
+    case.wait_until(lambda: is_free(tmp_path / "run"))
+    assert len(case.checkpoints(tmp_path / "run")) == 1 and not (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_a_program_whose_python_has_ended_does_not_start():
@@ -162,15 +148,15 @@ def test_training_needs_no_torch_in_python(data, trained, tmp_path):
     needs_program()  # the script of a package asks Python where torch lies
     code = (
         "import roformer_cpp\n"
-        f"result = roformer_cpp.pretrain({RUN!r}, {str(data)!r}, {str(tmp_path / 'run')!r}, threads=1)\n"
+        f"result = roformer_cpp.pretrain({case.RUN!r}, {str(data)!r}, {str(tmp_path / 'run')!r}, threads=1)\n"
         "assert result.is_finished and result.messages and 'numpy' not in sys.modules\n"
     )
-    assert ended(script(refuse_torch(code))) == (0, "")  # and shows no messages
-    assert same_model(tmp_path / "run", trained[0])
+    assert case.ended(case.script(case.refuse_torch(code))) == (0, "")  # and shows no messages
+    assert case.same_model(tmp_path / "run", trained[0])
 
 
 def test_messages_are_shown_on_demand(data, tmp_path, capfd):
-    verbose = pretrain(RUN, data, tmp_path / "verbose", threads=1, verbose=True)
+    verbose = pretrain(case.RUN, data, tmp_path / "verbose", threads=1, verbose=True)
     shown = capfd.readouterr()
     assert shown.out == "" and shown.err.splitlines() == verbose.messages and "held-out loss" in shown.err
 
