@@ -76,6 +76,22 @@ def results(*arguments, **options):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def lines_of(path):
+    """The values of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def embed(model, output, *inputs, **options):
+    """What `embed` reports that must succeed, and replace its output."""
+    return results("embed", "--model", model, "--input", *inputs, "--output", output, "--overwrite", **options)[0]
+
+
+def state_of(output):
+    """How much of an output of `embed` that was interrupted is kept."""
+    path = output.with_name(output.name + ".part.json")
+    return json.loads(path.read_text()) if path.exists() else {"rows": 0}
+
+
 def refused(*arguments, code=1, **options):
     """Runs a command that must fail with `code`, without results; its message."""
     done = run(*arguments, **options)
@@ -176,7 +192,7 @@ def run_file(path, **keys):
 
 def metrics(run_dir, *types):
     """The lines of metrics.jsonl, or those of some types, without the times."""
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    lines = lines_of(run_dir / "metrics.jsonl")
     timing = ("seconds", "tokens_per_second")
     untimed = [{key: value for key, value in line.items() if key not in timing} for line in lines]
     return [line for line in untimed if not types or line["type"] in types]

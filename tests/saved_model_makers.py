@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from parity_case import perturbed
 from rotary_decoders import FAMILIES, SPECIALS, make_decoder, make_tokenizer, write_gguf
-from sentence_model import WORDS
+from sentence_model import WORDS, write_json, write_modules
 
 LABELS = ["bad", "good", "fair"]
 MAX_LENGTH = 24  # of the tokenizers; models have more positions
@@ -394,12 +394,7 @@ def pickled_dense(folder, model):
 
 def logit_score(folder, model):
     """The modules of a cross-encoder that reads its scores from the logits of a token."""
-    kinds = ["base.modules.transformer.Transformer", "cross_encoder.modules.logit_score.LogitScore"]
-    entries = [
-        {"idx": i, "name": str(i), "path": "" if i == 0 else "1_LogitScore", "type": f"sentence_transformers.{x}"}
-        for i, x in enumerate(kinds)
-    ]
-    (folder / "1_LogitScore").mkdir()
-    (folder / "1_LogitScore" / "config.json").write_text(json.dumps({"true_token_id": 5, "false_token_id": 9}))
-    (folder / "modules.json").write_text(json.dumps(entries))
-    (folder / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "CrossEncoder"}))
+    score = "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"
+    write_modules(folder, [("", "sentence_transformers.base.modules.transformer.Transformer"), ("1_LogitScore", score)])
+    write_json(folder / "1_LogitScore/config.json", {"true_token_id": 5, "false_token_id": 9})
+    write_json(folder / "config_sentence_transformers.json", {"model_type": "CrossEncoder"})

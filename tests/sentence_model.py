@@ -34,6 +34,29 @@ def save_sentences(folder):
     return folder
 
 
+def save_masked(folder):
+    """A masked language model of transformers."""
+    make_oracle("Bert", "ForMaskedLM", vocab_size=len(WORDS)).save_pretrained(folder)
+    save_tokenizer(folder, do_lower_case=True, model_max_length=24)
+    return folder
+
+
+def save_sparse(folder):
+    """A SparseEncoder of sentence-transformers."""
+    save_masked(folder)
+    write_modules(folder, [("", "MLMTransformer"), ("1_SpladePooling", "SpladePooling")])
+    write_json(folder / "1_SpladePooling/config.json", {"pooling_strategy": "max"})
+    write_json(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
+
+
+def save_late(folder):
+    """A MultiVectorEncoder of sentence-transformers."""
+    save_encoder(folder)
+    save_modules(folder, normalize=True, model_type="MultiVectorEncoder", prompts={"query": "q ", "document": "d "})
+    write_modules(folder, [("", "Transformer"), ("2_Normalize", "Normalize")])
+    return folder
+
+
 def save_classifier(folder, labels):
     """A classifier of transformers of texts and pairs, with the tokenizer of letters."""
     oracle = make_oracle("Bert", "ForSequenceClassification", num_labels=labels, type_vocab_size=2)
@@ -47,10 +70,16 @@ def write_json(path, content):
     path.write_text(json.dumps(content))
 
 
+def write_modules(folder, modules):
+    """modules: the path of each, and the library's class or the whole name of another."""
+    types = [kind if "." in kind else f"sentence_transformers.models.{kind}" for _, kind in modules]
+    entries = [{"idx": i, "name": str(i), "path": path, "type": types[i]} for i, (path, _) in enumerate(modules)]
+    write_json(folder / "modules.json", entries)
+
+
 def save_modules(folder, pooling=None, dense=(), normalize=False, encoder="", extra=(), **model_config):
     """dense: (torch.nn.Linear, activation). pooling: what 1_Pooling/config.json says. extra: further modules."""
-    prefix = "sentence_transformers.models."
-    modules = [(encoder, prefix + "Transformer"), ("1_Pooling", prefix + "Pooling")]
+    modules = [(encoder, "Transformer"), ("1_Pooling", "Pooling")]
     write_json(folder / "1_Pooling/config.json", pooling or {"pooling_mode": "mean"})
     for linear, activation in dense:
         name = f"{len(modules)}_Dense"
@@ -60,12 +89,10 @@ def save_modules(folder, pooling=None, dense=(), normalize=False, encoder="", ex
         save_file(
             {"linear." + k: v.detach() for k, v in linear.named_parameters()}, folder / name / "model.safetensors"
         )
-        modules.append((name, prefix + "Dense"))
+        modules.append((name, "Dense"))
     if normalize:
-        modules.append((f"{len(modules)}_Normalize", prefix + "Normalize"))
-    modules += extra
-    entries = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)]
-    write_json(folder / "modules.json", entries)
+        modules.append((f"{len(modules)}_Normalize", "Normalize"))
+    write_modules(folder, [*modules, *extra])
     if model_config:
         write_json(folder / "config_sentence_transformers.json", model_config)
 

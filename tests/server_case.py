@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 import pytest
 
+import sentence_model
 from cli_support import PROGRAM
-from engine_case import make_causal, make_oracle
-from sentence_model import WORDS, save_classifier, save_encoder, save_modules, save_tokenizer
+from engine_case import make_causal
 
 CHAT = """{% for m in messages %}{{ 'a' if m.role == 'user' else 'b' }} {{ m.content }} {{ m.thinking }} {% endfor %}
 {%- if refused %}{{ raise_exception('no more') }}{% endif -%}
@@ -22,37 +22,31 @@ CHAT = """{% for m in messages %}{{ 'a' if m.role == 'user' else 'b' }} {{ m.con
 {{ 'c' if add_generation_prompt }}{{ more }}"""
 
 
-def save_models(root):
-    """A model of each kind; their folders by names that say which."""
-    folders = {name: root / name for name in ("dense", "masked", "late", "rerank", "classes", "sparse", "causal")}
-    for folder in folders.values():
+MAKERS = {
+    "masked": sentence_model.save_masked,
+    "sparse": sentence_model.save_sparse,
+    "late": sentence_model.save_late,
+    "rerank": lambda folder: sentence_model.save_classifier(folder, 1),
+    "classes": lambda folder: sentence_model.save_classifier(folder, 3),
+}
+
+
+def make_folders(root, *more):
+    """A model of each kind, and empty folders, "dense" the first; by names that say which."""
+    folders = {name: root / name for name in ("dense", *MAKERS, *more)}
+    for name, folder in folders.items():
         folder.mkdir()
-    save_encoder(folders["dense"])
-    save_modules(folders["dense"], normalize=True, prompts={"query": "q "})
-    for name in ("masked", "sparse"):
-        make_oracle("Bert", "ForMaskedLM", vocab_size=len(WORDS)).save_pretrained(folders[name])
-        save_tokenizer(folders[name], do_lower_case=True, model_max_length=24)
-    pooling = ("1_SpladePooling", "sentence_transformers.sparse_encoder.models.SpladePooling")
-    save_modules(folders["sparse"], model_type="SparseEncoder", extra=[pooling])
-    drop_pooling(folders["sparse"])
-    (folders["sparse"] / pooling[0]).mkdir()
-    (folders["sparse"] / pooling[0] / "config.json").write_text('{"pooling_strategy": "max"}')
-    save_encoder(folders["late"])
-    save_modules(
-        folders["late"], normalize=True, model_type="MultiVectorEncoder", prompts={"query": "q ", "document": "d "}
-    )
-    drop_pooling(folders["late"])
-    save_classifier(folders["rerank"], 1)
-    save_classifier(folders["classes"], 3)
-    make_causal("Bert", folders["causal"])
-    save_tokenizer(folders["causal"], do_lower_case=True, chat_template=CHAT)
+        MAKERS.get(name, lambda _: None)(folder)
     return folders
 
 
-def drop_pooling(folder):
-    entries = json.loads((folder / "modules.json").read_text())
-    del entries[1]
-    (folder / "modules.json").write_text(json.dumps(entries))
+def save_models(root):
+    folders = make_folders(root, "causal")
+    sentence_model.save_encoder(folders["dense"])
+    sentence_model.save_modules(folders["dense"], normalize=True, prompts={"query": "q "})
+    make_causal("Bert", folders["causal"])
+    sentence_model.save_tokenizer(folders["causal"], do_lower_case=True, chat_template=CHAT)
+    return folders
 
 
 def make_certificate(certificate, key):

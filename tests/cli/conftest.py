@@ -20,8 +20,12 @@ def trained(prepared):
 @pytest.fixture(scope="session")
 def sentence_encoder(tmp_path_factory):
     """A model directory of sentence-transformers, which normalizes its vectors; not to be changed."""
-    folder = tmp_path_factory.mktemp("sentence")
-    return save_sentences(folder)
+    return save_sentences(tmp_path_factory.mktemp("sentence"))
+
+
+@pytest.fixture
+def model(sentence_encoder):
+    return sentence_encoder
 
 
 @pytest.fixture(scope="session")

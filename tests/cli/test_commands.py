@@ -4,6 +4,7 @@ import json
 import platform
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,26 +12,48 @@ import pytest
 import torch
 import transformers
 
+import roformer_cpp
 import tolerances
-from cli_support import PROGRAM, metrics, pretrain, refused, results, run, run_file, started, stopped
+from cli_support import MODEL, PROGRAM, ROOT, metrics, pretrain, refused, results, run, run_file, started, stopped
 
 
-def test_info():
-    (info,) = results("info")
-    assert {"none", "learned", "rope"} <= set(info["encodings"])
+@pytest.fixture(scope="module")
+def info():
+    return results("info")[0]
+
+
+def test_info(info):
     assert info["libraries"]["torch"].startswith(torch.__version__.split("+")[0])
     assert info["instructions"]["kernels"] and info["version"]
+    fused = dict.fromkeys(("float32", "bfloat16", "float16", "linear"), "fused")
+    assert info["attention"] == fused | {"float64": "explicit"}
+    assert {info["linear"][dtype] for dtype in ("float32", "bfloat16", "float16")} == {"plain"}
+    assert (info["linear"]["float64"], info["linear"]["few_rows"]) == ("torch", "torch")
+
+
+def test_info_of_plain_kernels(monkeypatch):
+    monkeypatch.setenv("RF_KERNEL", "ref")
+    (info,) = results("info")
+    assert info["instructions"]["meaning"] == "plain loops in float64" and set(info["linear"].values()) == {"torch"}
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86's instruction sets")
-def test_instruction_sets_are_named_by_what_they_do(monkeypatch):
+def test_instruction_sets_are_named_by_what_they_do(info):
     flags = set(Path("/proc/cpuinfo").read_text().split("flags", 1)[1].split("\n", 1)[0].split())
-    (info,) = results("info")
     named = info["instructions"]["meaning"]
     assert ("AVX-512" in named) == ({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"} <= flags)
     assert ("bf16 products" in named) == ("avx512_bf16" in flags)
-    monkeypatch.setenv("RF_KERNEL", "ref")
-    assert results("info")[0]["instructions"]["meaning"] == "plain loops in float64"
+
+
+def test_the_table_of_encodings(info):
+    lines = results("info", "--encodings")
+    assert lines == roformer_cpp.encodings() and [line["name"] for line in lines] == info["encodings"]
+
+
+def test_the_page_of_encodings_is_up_to_date():
+    command = [sys.executable, ROOT / "scripts" / "encodings_page.py", "--check", "--program", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_version_and_help():
@@ -149,3 +172,16 @@ def test_bench_of_steps_verifies_and_answers(trained, tmp_path):
     assert lines[1]["steps"] == 3 and lines[1]["tokens"] == 3 * 24
     assert "got no --model. Hint: bench/kernels.py" in refused("bench", code=2)
     assert "got no --ids or no --labels" in refused("bench", "--model", "model", code=2)
+
+
+def test_bake(tmp_path):
+    """Terms for longer sequences, which tests/nn/test_position_terms.py checks; xpos needs no file."""
+    roformer_cpp.build_model(MODEL | {"position_encoding": "xpos", "vocab_size": 9}).save(tmp_path)
+    assert results("bake", "--model", tmp_path) == [{"model": str(tmp_path), "file": None}]
+    roformer_cpp.build_model(MODEL | {"position_encoding": "alibi", "vocab_size": 9}).save(tmp_path)
+    (report,) = results("bake", "--model", tmp_path, "--length", 3000)
+    bias_bytes = 2 * 5999 * 4
+    expected = {"file": "position_terms.safetensors", "tokens": 3000, "longest": 2**23, "bytes": bias_bytes}
+    assert report == {"model": str(tmp_path)} | expected
+    assert (tmp_path / "position_terms.safetensors").stat().st_size > bias_bytes
+    assert "got 0" in refused("bake", "--model", tmp_path, "--length", 0)

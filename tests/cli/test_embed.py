@@ -10,24 +10,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import cli_support
 import roformer_cpp
-from cli_support import needs_parquet, refused, results, run, size_limit, started, stopped, wait_for
+from cli_support import embed, refused, results, run, started, state_of, stopped
 from rf_engine import Embedder
 from sentence_model import TEXTS, save_encoder, save_modules
 
 
 @pytest.fixture(scope="module")
-def model(sentence_encoder):
-    return sentence_encoder
-
-
-@pytest.fixture(scope="module")
-def vectors(model):
-    return Embedder(model).embed(TEXTS)
-
-
-def embed(model, output, *inputs, **options):
-    return results("embed", "--model", model, "--input", *inputs, "--output", output, "--overwrite", **options)[0]
+def vectors(sentence_encoder):
+    return Embedder(sentence_encoder).embed(TEXTS)
 
 
 LINES = "".join(text + "\n" for text in TEXTS)
@@ -61,7 +53,7 @@ def test_inputs(model, vectors, tmp_path):
     (tmp_path / "more/1.txt").write_text("a\nabc de")  # no line end
     (tmp_path / "more/0.txt").write_text("\n\n")
     embed(model, tmp_path / "more/out.jsonl", tmp_path / "more")
-    rows = [json.loads(line) for line in (tmp_path / "more/out.jsonl").read_text().splitlines()]
+    rows = cli_support.lines_of(tmp_path / "more/out.jsonl")
     assert [r["index"] for r in rows] == [0, 1, 2, 3]
     assert np.array_equal(np.array([r["embedding"] for r in rows], np.float32), vectors[[1, 1, 3, 0]])
 
@@ -151,7 +143,7 @@ def test_empty_input(model, tmp_path):
     assert np.load(tmp_path / "out.npy").shape == (0, 24) and (tmp_path / "out.jsonl").read_text() == ""
     assert "must exist" in refused("embed", "--model", model, "--input", tmp_path / "b.txt")
     assert "must hold the files of a model" in refused("embed", "--model", tmp_path, "--input", tmp_path / "a.txt")
-    needs_parquet()
+    cli_support.needs_parquet()
     embed(model, tmp_path / "empty.parquet", tmp_path / "a.txt")
     assert pq.read_table(tmp_path / "empty.parquet").num_rows == 0
 
@@ -160,11 +152,6 @@ def many_lines(count):
     """With their ends."""
     rng = random.Random(3)
     return [" ".join(rng.choices("abcdefgh", k=rng.randint(0, 12))) + "\n" for _ in range(count)]
-
-
-def state_of(output):
-    path = output.with_name(output.name + ".part.json")
-    return json.loads(path.read_text()) if path.exists() else {"rows": 0}
 
 
 @pytest.fixture
@@ -234,7 +221,7 @@ def test_two_runs_at_once(model, tmp_path):
     output = tmp_path / "out.npy"
     arguments = ["embed", "--model", model, "--input", "-", "--output", output]
     first = started(*arguments, stdin="")
-    wait_for(lambda: output.with_name("out.npy.part.json").exists(), first, seconds=120)
+    cli_support.wait_for(lambda: output.with_name("out.npy.part.json").exists(), first, seconds=120)
     assert "one process at a time" in refused(*arguments, stdin="b\n")
     first.communicate("a\n")
     assert first.returncode == 0 and np.load(output).shape == (1, 24)
@@ -244,7 +231,7 @@ def test_full_disk(model, tmp_path):
     (tmp_path / "a.txt").write_text("".join(many_lines(20000)))
     arguments = ["embed", "--model", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "out.npy"]
     limit = 1_000_000  # of 1.92 MB
-    message = refused(*arguments, preexec_fn=size_limit(limit))
+    message = refused(*arguments, preexec_fn=cli_support.size_limit(limit))
     assert "out.npy.part] cannot write: File too large" in message and "continues there" in message
     rows = state_of(tmp_path / "out.npy")["rows"]
     assert 5000 < rows < 11000

@@ -7,30 +7,21 @@ import numpy as np
 import pytest
 
 import tolerances
-from cli_support import refused, results
-from engine_case import make_oracle
+from cli_support import lines_of, refused, results
 from roformer_cpp import MultiVectorEncoder, SentenceTransformer, SparseEncoder, quantize_embeddings
-from sentence_model import TEXTS, WORDS, save_encoder, save_modules, save_tokenizer
+from sentence_model import TEXTS, WORDS, save_encoder, save_late, save_masked, write_json, write_modules
 
 MANY = TEXTS * 40
 
 
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("masked")
-    make_oracle("Bert", "ForMaskedLM", vocab_size=len(WORDS)).save_pretrained(folder)
-    save_tokenizer(folder, do_lower_case=True, model_max_length=24)
-    return folder
+    return save_masked(tmp_path_factory.mktemp("masked"))
 
 
 @pytest.fixture(scope="module")
 def late(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("late")
-    save_encoder(folder)
-    save_modules(folder, normalize=True, model_type="MultiVectorEncoder", prompts={"query": "q ", "document": "d "})
-    entries = json.loads((folder / "modules.json").read_text())
-    del entries[1]  # Pooling
-    (folder / "modules.json").write_text(json.dumps(entries))
+    folder = save_late(tmp_path_factory.mktemp("late"))
     expansion = {"strategy": "fixed", "length": 10}
     (folder / "sentence_bert_config.json").write_text(json.dumps({"query_expansion": expansion, "document_length": 9}))
     return folder
@@ -41,10 +32,6 @@ def texts(tmp_path_factory):
     path = tmp_path_factory.mktemp("texts") / "texts.txt"
     path.write_text("".join(text + "\n" for text in MANY))
     return path
-
-
-def lines_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_sparse(masked, texts, tmp_path):
@@ -104,19 +91,15 @@ def test_quantized(sentence_encoder, texts, tmp_path, precision):
 
 
 def test_refused(masked, late, sentence_encoder, texts, tmp_path):
-    np.save(tmp_path / "ranges.npy", np.zeros((2, 3), np.float32))
-    files = ["--input", texts]
+    ranges, files = tmp_path / "ranges.npy", ["--input", texts]
+    np.save(ranges, np.zeros((2, 3), np.float32))
     npy = ["--output", tmp_path / "x.npy"]
+    other = 'got a "MultiVectorEncoder" (roformer rerank and'
     for model, options, code, words in (
         (sentence_encoder, ["--sparse", *files], 1, "the modules must be Transformer and SpladePooling, or"),
         (sentence_encoder, ["--multi", *files], 1, "else Dense, MultiVectorMask or Normalize, got"),
-        (
-            late,
-            ["--sparse", *files],
-            1,
-            'sparse vectors need a SparseEncoder, got a "MultiVectorEncoder" (roformer rerank and',
-        ),
-        (late, files, 1, 'vectors need a SentenceTransformer, got a "MultiVectorEncoder" (roformer rerank and'),
+        (late, ["--sparse", *files], 1, f"sparse vectors need a SparseEncoder, {other}"),
+        (late, files, 1, f"vectors need a SentenceTransformer, {other}"),
         (masked, ["--sparse", *files, *npy], 2, "--sparse goes with an --output named .jsonl"),
         (late, ["--multi", *files, *npy], 2, "--multi goes with an --output named .jsonl"),
         (masked, ["--sparse", "--quantize", "int8", *files], 2, "--quantize goes with one vector for a text"),
@@ -125,28 +108,22 @@ def test_refused(masked, late, sentence_encoder, texts, tmp_path):
         (masked, ["--sparse", "--multi", *files], 1, "vectors of all kinds need sparse_linear and colbert_linear"),
         (masked, ["--token-names", *files], 2, "--token-names goes with --sparse"),
         (masked, ["--quantize", "int8", *files], 2, "--quantize int8 or uint8 needs --ranges"),
+        (masked, ["--quantize", "int8", "--ranges", ranges, *files], 1, "must be float32 of shape (2, 24)"),
         (masked, ["--quantize", "binary", "--ranges", "x.npy", *files], 2, "--ranges goes with --quantize int8"),
         (masked, ["--quantize", "int4", *files], 2, "must be one of binary, int8, ubinary, uint8, got"),
-        (
-            masked,
-            ["--quantize", "int8", "--ranges", tmp_path / "ranges.npy", *files],
-            1,
-            "must be float32 of shape (2, 24)",
-        ),
     ):
         assert words in refused("embed", "--model", model, *options, code=code), options
 
 
+MASKED = [("", "Transformer"), ("2_Normalize", "Normalize")]
+MASKED += [("mask", "sentence_transformers.multi_vector_encoder.modules.MultiVectorMask")]
+
+
 def test_documents_without_vectors_come_last(late, tmp_path):
-    config = json.loads((late / "config_sentence_transformers.json").read_text())
-    modules = json.loads((late / "modules.json").read_text())
-    folder = tmp_path / "model"
-    shutil.copytree(late, folder)
-    mask = {"path": "mask", "type": "sentence_transformers.multi_vector_encoder.modules.MultiVectorMask"}
-    (folder / "mask").mkdir()
-    (folder / "mask" / "config.json").write_text(json.dumps({"keep_only_token_ids": [WORDS.index("c")]}))
-    (folder / "modules.json").write_text(json.dumps([*modules, mask | {"idx": len(modules), "name": "mask"}]))
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(config | {"prompts": {}}))
+    folder = shutil.copytree(late, tmp_path / "model")
+    write_modules(folder, MASKED)
+    write_json(folder / "mask/config.json", {"keep_only_token_ids": [WORDS.index("c")]})
+    write_json(folder / "config_sentence_transformers.json", {"model_type": "MultiVectorEncoder"})
     options = ["--query", "a", "--text", "the", "c", "sat"]
     ranked = results("rerank", "--model", folder, *options)
     assert [line["index"] for line in ranked] == [1, 0, 2]
@@ -157,19 +134,15 @@ def test_documents_without_vectors_come_last(late, tmp_path):
 
 def test_similar_asks_with_the_modules_of_queries(sentence_encoder, texts, tmp_path):
     """The modules of a Router: queries are the first token's vector, documents are means."""
-    encoder, pooling = (tmp_path / name for name in ("q_Transformer", "d_Transformer")), ("cls", "mean")
+    for side, mode in (("q", "cls"), ("d", "mean")):
+        (tmp_path / f"{side}_Transformer").mkdir()
+        save_encoder(tmp_path / f"{side}_Transformer")
+        write_json(tmp_path / f"{side}_Pooling/config.json", {"pooling_mode": mode})
     names = {"query": ["q_Transformer", "q_Pooling"], "document": ["d_Transformer", "d_Pooling"]}
-    for folder, mode, name in zip(encoder, pooling, ("q_Pooling", "d_Pooling"), strict=True):
-        folder.mkdir()
-        save_encoder(folder)
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps({"pooling_mode": mode}))
-    kind = "sentence_transformers.base.modules."
-    types = {name: kind + name[2:] for both in names.values() for name in both}
+    types = {name: f"sentence_transformers.base.modules.{name[2:]}" for both in names.values() for name in both}
     router = {"types": types, "structure": names, "parameters": {"default_route": "document"}}
-    (tmp_path / "router_config.json").write_text(json.dumps(router))
-    modules = [{"idx": 0, "name": "0", "path": "", "type": kind + "Router"}]
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    write_json(tmp_path / "router_config.json", router)
+    write_modules(tmp_path, [("", "sentence_transformers.base.modules.Router")])
     model = SentenceTransformer(tmp_path)
     scores = model.similarity(model.encode_query("the cat"), model.encode_document(TEXTS))[0]
     assert abs(scores - model.similarity(model.encode("the cat"), model.encode(TEXTS))[0]).max() > tolerances.VISIBLE
@@ -215,10 +188,7 @@ def test_lines_are_continued_with_the_ranges_they_were_begun_with(sentence_encod
 )
 def test_files_of_late_interaction(late, tmp_path, file, text, words):
     shutil.copytree(late, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "mask").mkdir()
-    mask = {"path": "mask", "type": "sentence_transformers.multi_vector_encoder.modules.MultiVectorMask"}
-    modules = [*json.loads((late / "modules.json").read_text()), mask | {"idx": 9, "name": "9"}]
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
-    (tmp_path / "mask/config.json").write_text("{}")
+    write_modules(tmp_path, MASKED)
+    write_json(tmp_path / "mask/config.json", {})
     (tmp_path / file).write_text(text)
     assert words in refused("embed", "--model", tmp_path, "--multi", "--text", "a", code=1)

@@ -13,11 +13,6 @@ RULE = "[output] the output must not replace the input, got"
 TEXT = '{"text": "abc de"}\n{"text": "cab"}\n'
 
 
-@pytest.fixture(scope="module")
-def model(sentence_encoder):
-    return sentence_encoder
-
-
 def appending(command, file, cwd, stdin=subprocess.DEVNULL):
     """The message of a command that must refuse to write its results behind the content of a file."""
     with (cwd / file).open("a") as stdout:

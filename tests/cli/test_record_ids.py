@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli_support import needs_parquet, refused, results, stopped
+from cli_support import embed, lines_of, needs_parquet, refused, results, state_of, stopped
 from engine_case import make_causal
 from rf_engine import Embedder
 from sentence_model import TEXTS, save_classifier
@@ -17,22 +17,9 @@ from sentence_model import TEXTS, save_classifier
 NONE = object()  # the record has no such key
 
 
-@pytest.fixture(scope="module")
-def model(sentence_encoder):
-    return sentence_encoder
-
-
 def json_lines(texts, ids):
     records = zip(texts, ids, strict=True)
     return "".join(json.dumps({"text": t} | ({} if i is NONE else {"id": i})) + "\n" for t, i in records)
-
-
-def embed(model, output, given, *more):
-    return results("embed", "--model", model, "--input", given, "--output", output, "--overwrite", *more)[0]
-
-
-def lines_of(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 def ids_of(rows):
@@ -185,11 +172,6 @@ def test_several_row_groups(model, tmp_path):
     written = pq.ParquetFile(tmp_path / "out.parquet")
     assert written.num_row_groups == 2
     assert written.read(["id"])["id"].to_numpy().tolist() == list(range(count))
-
-
-def state_of(output):
-    path = output.with_name(output.name + ".part.json")
-    return json.loads(path.read_text()) if path.exists() else {"rows": 0}
 
 
 @pytest.mark.parametrize(("name", "number"), [("out.jsonl", signal.SIGINT), ("out.parquet", signal.SIGTERM)])

@@ -3,11 +3,7 @@
 import json
 
 import task_files
-from cli_support import refused, results
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from cli_support import lines_of, refused, results
 
 
 def without(line, *names):
@@ -16,7 +12,7 @@ def without(line, *names):
 
 def test_columns_of_other_names(tuned_once, tmp_path):
     model, files = tuned_once
-    rows = [dict(review=row["text"], key=row["id"], stars=row["label"], label=0) for row in rows_of(files["test"])]
+    rows = [dict(review=row["text"], key=row["id"], stars=row["label"], label=0) for row in lines_of(files["test"])]
     renamed = task_files.write(tmp_path / "renamed.tsv", rows)
     expected = results("predict", "--model", model, "--input", files["test"])
     columns = ["--columns", "text=review,id=key"]
@@ -38,7 +34,7 @@ def test_columns_of_other_names(tuned_once, tmp_path):
 
 def test_plain_text_and_texts_of_the_command_line(tuned_once, tmp_path):
     model, files = tuned_once
-    rows = rows_of(files["test"])
+    rows = lines_of(files["test"])
     some = task_files.write(tmp_path / "some.jsonl", rows)
     expected = [without(line, "id") for line in results("predict", "--model", model, "--input", some)]
     plain = tmp_path / "plain.txt"

@@ -16,16 +16,7 @@ def test_engine(tmp_path):
     (tmp_path / "a.txt").write_text("".join(text + "\n" for text in TEXTS))
 
     def embed(*options):
-        common = (
-            "embed",
-            "--model",
-            tmp_path / "model",
-            "--input",
-            tmp_path / "a.txt",
-            "--output",
-            tmp_path / "out.npy",
-        )
-        results(*common, "--overwrite", *options)
+        cli_support.embed(tmp_path / "model", tmp_path / "out.npy", tmp_path / "a.txt", *options)
         return np.load(tmp_path / "out.npy")
 
     for short, full in (("bf16", "bfloat16"), ("fp32", "float32")):

@@ -131,8 +131,7 @@ def test_sentence_encoders(case, opset, tmp_path):
 
 def test_a_cross_encoder_with_modules(tmp_path):
     oracle, _ = sentence_model.save_classifier(tmp_path / "0_Transformer", 1)
-    modules = [{"idx": 0, "name": "0", "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}]
-    sentence_model.write_json(tmp_path / "modules.json", modules)
+    sentence_model.write_modules(tmp_path, [("0_Transformer", "Transformer")])
     sentence_model.write_json(tmp_path / "config_sentence_transformers.json", {"model_type": "CrossEncoder"})
     assert roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")["outputs"] == ["logits"]
     ids, types = make_sequences()

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from engine_case import assert_close
 from roformer_cpp import MultiVectorEncoder
-from sentence_model import LETTERS, TEXTS, save_encoder, save_modules
+from sentence_model import LETTERS, TEXTS, save_encoder, save_modules, write_modules
 
 theirs_module = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers (pip)")
 DOCUMENTS = [*TEXTS, "a! b? c", "!?", "abc, de. fg!"]
@@ -77,10 +77,7 @@ def save_pylate(folder, encoder, **config):
     torch.manual_seed(4)
     dense = torch.nn.Linear(24, 8, bias=False)
     save_modules(folder, dense=[(dense, "torch.nn.modules.linear.Identity")], model_type="ColBERT", **config)
-    entries = json.loads((folder / "modules.json").read_text())
-    del entries[1]  # Pooling
-    entries[1] |= {"idx": 1, "name": "1", "type": "pylate.models.Dense.Dense"}
-    (folder / "modules.json").write_text(json.dumps(entries))
+    write_modules(folder, [("", "Transformer"), ("2_Dense", "pylate.models.Dense.Dense")])
 
 
 @pytest.mark.parametrize(

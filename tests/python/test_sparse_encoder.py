@@ -4,19 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from engine_case import assert_close, make_oracle
+from engine_case import assert_close
 from roformer_cpp import SparseEncoder, SparseVectors
-from sentence_model import TEXTS, WORDS, save_encoder, save_tokenizer
+from sentence_model import TEXTS, WORDS, save_encoder, save_masked
 
 theirs_module = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers (pip)")
 
 
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("masked")
-    make_oracle("Bert", "ForMaskedLM", vocab_size=len(WORDS)).save_pretrained(folder)
-    save_tokenizer(folder, do_lower_case=True, model_max_length=24)
-    return folder
+    return save_masked(tmp_path_factory.mktemp("masked"))
 
 
 def splade(folder, strategy="max", activation="relu", **options):

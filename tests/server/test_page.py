@@ -14,10 +14,10 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 import tolerances
 from cli_support import results
-from engine_case import change_config, make_causal, make_oracle
+from engine_case import change_config, make_causal
 from rotary_decoders import make_decoder
-from sentence_model import WORDS, save_classifier, save_encoder, save_modules, save_tokenizer, write_json
-from server_case import serving
+from sentence_model import save_encoder, save_modules
+from server_case import make_folders, serving
 
 LINES = ["abc de", "the cat", "<img src=x onerror=alert(1)>", "dog", "bad cab"]
 # The least contrast of text and background (WCAG 2, level AA), in the page: what is below, with its text.
@@ -43,35 +43,10 @@ return low;
 
 
 def save_models(root):
-    """A model of each kind."""
-    folders = {
-        name: root / name for name in ("dense", "masked", "sparse", "late", "rerank", "classes", "writer", "layers")
-    }
-    for name in ("dense", "masked", "sparse", "late", "rerank", "classes"):
-        folders[name].mkdir()
+    folders = make_folders(root, "writer", "layers")
     save_encoder(folders["dense"], "RoFormer", hidden_size=64, embedding_size=64, max_position_embeddings=512)
     save_modules(folders["dense"], normalize=True, prompts={"query": "q "})
     change_config(folders["dense"], dtype="bfloat16")  # which the doctor notes
-    masked = make_oracle("Bert", "ForMaskedLM", vocab_size=len(WORDS))
-    for name in ("masked", "sparse"):
-        masked.save_pretrained(folders[name])
-        save_tokenizer(folders[name], do_lower_case=True, model_max_length=24)
-    kinds = ("MLMTransformer", "SpladePooling")
-    write_json(
-        folders["sparse"] / "modules.json",
-        [
-            {"idx": i, "name": str(i), "path": i * "1_SpladePooling", "type": f"sentence_transformers.models.{kind}"}
-            for i, kind in enumerate(kinds)
-        ],
-    )
-    write_json(folders["sparse"] / "1_SpladePooling/config.json", {"pooling_strategy": "max"})
-    write_json(folders["sparse"] / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
-    save_encoder(folders["late"])
-    save_modules(folders["late"], normalize=True, model_type="MultiVectorEncoder", prompts={"query": "q "})
-    entries = json.loads((folders["late"] / "modules.json").read_text())
-    write_json(folders["late"] / "modules.json", [entries[0], entries[2]])  # without Pooling
-    save_classifier(folders["rerank"], 1)
-    save_classifier(folders["classes"], 3)
     results("vocab", "--bytes", "--output", folders["writer"])
     make_causal("RoFormer", folders["writer"], vocab_size=261, max_position_embeddings=30000)
     results("vocab", "--bytes", "--output", folders["layers"])
