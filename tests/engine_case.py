@@ -55,6 +55,13 @@ def make_sequences(lengths=LENGTHS, seed=1):
     return ids, types
 
 
+def random_sources(count, seed):
+    """Texts for the models of translation, whose end is the token 1."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(2, 10, (count,), generator=generator).tolist()
+    return [[*torch.randint(3, VOCAB, (length,), generator=generator).tolist(), 1] for length in lengths]
+
+
 def change_config(folder, **changes):
     """Replaces keys of config.json; None removes one."""
     path = folder / "config.json"
@@ -74,3 +81,15 @@ def assert_close(ours, theirs):
     assert ours.shape == theirs.shape
     assert np.abs(ours - theirs).max() <= tol.T4_MAX * largest
     assert np.abs(ours - theirs).mean() <= tol.T4_MEAN * largest
+
+
+def assert_near(got, expected):
+    expected = np.asarray(expected)
+    assert np.abs(np.asarray(got) - expected).max() <= tol.T4_MAX * max(1, np.abs(expected).max()), (got, expected)
+
+
+def assert_low_precision(ours, theirs, exact):
+    """The vectors have the directions of theirs, and are not the engine's own in float32."""
+    cosines = (ours * theirs).sum(-1) / np.linalg.norm(ours, axis=-1) / np.linalg.norm(theirs, axis=-1)
+    assert cosines.min() >= tol.LOW_PRECISION_COSINE
+    assert not np.array_equal(ours, exact)

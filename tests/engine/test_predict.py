@@ -9,8 +9,7 @@ import torch
 import transformers
 
 from cli_support import refused, results
-from engine_case import make_oracle
-from tolerances import T4_MAX
+from engine_case import assert_near, make_oracle
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(56))]
 LENGTH = 40
@@ -63,11 +62,6 @@ def softmax(logits):
     return powers / powers.sum()
 
 
-def close(got, expected):
-    expected = np.asarray(expected)
-    assert np.abs(np.asarray(got) - expected).max() <= T4_MAX * max(1, np.abs(expected).max()), (got, expected)
-
-
 @pytest.fixture
 def random():
     return np.random.default_rng(7)
@@ -85,8 +79,8 @@ def test_regression(random, tmp_path):
     expected = np.array([tuned.logits(record["text"])[0] for record in records])
     (measured,) = tuned.lines("evaluate", records)
     labels = np.array([record["label"] for record in records])
-    close([measured["loss"], measured["mse"]], [np.mean((expected - labels) ** 2)] * 2)
-    close(measured["pearson"], np.corrcoef(expected, labels)[0, 1])
+    assert_near([measured["loss"], measured["mse"]], [np.mean((expected - labels) ** 2)] * 2)
+    assert_near(measured["pearson"], np.corrcoef(expected, labels)[0, 1])
 
 
 def test_triples(random, tmp_path):
@@ -96,11 +90,11 @@ def test_triples(random, tmp_path):
     expected = np.array([[tuned.logits(r["A"], r[c])[0] for c in "BC"] for r in records])
     sigmoid = 1 / (1 + np.exp(-expected))
     for line, row in zip(tuned.lines("predict", records), sigmoid, strict=True):
-        close([line["scores"]["B"], line["scores"]["C"]], row)
+        assert_near([line["scores"]["B"], line["scores"]["C"]], row)
         assert line["label"] == "BC"[np.argmax(row)]
     (measured,) = tuned.lines("evaluate", records)
     wanted = np.array([[r["label"] == c for c in "BC"] for r in records])
-    close(measured["loss"], np.mean(-np.log(np.where(wanted, sigmoid, 1 - sigmoid))))
+    assert_near(measured["loss"], np.mean(-np.log(np.where(wanted, sigmoid, 1 - sigmoid))))
 
 
 def test_choice(random, tmp_path):
@@ -113,7 +107,7 @@ def test_choice(random, tmp_path):
         records.append({"text": text(random), "choices": choices, "label": int(random.integers(len(choices)))})
     expected = [tuned.choice_logits(r["text"], r["choices"]) for r in records]
     (measured,) = tuned.lines("evaluate", records)
-    close(measured["loss"], np.mean(losses_of(expected, [r["label"] for r in records])))
+    assert_near(measured["loss"], np.mean(losses_of(expected, [r["label"] for r in records])))
 
 
 def test_tokens(random, tmp_path):
@@ -126,7 +120,7 @@ def test_tokens(random, tmp_path):
         logits = tuned.logits(words, is_split_into_words=True)[1:-1]  # a word is one token here
         costs += losses_of(logits, map(labels.index, records[-1]["labels"]))
     (measured,) = tuned.lines("evaluate", records)
-    close(measured["loss"], np.mean(costs))
+    assert_near(measured["loss"], np.mean(costs))
 
 
 def test_answers(random, tmp_path):
@@ -143,7 +137,7 @@ def test_answers(random, tmp_path):
         ends = [x[0].double().numpy() for x in (output.start_logits, output.end_logits)]
         costs.append(np.mean(losses_of(ends, [wanted, wanted])))
     (measured,) = tuned.lines("evaluate", records)
-    close(measured["loss"], np.mean(costs))
+    assert_near(measured["loss"], np.mean(costs))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
@@ -158,7 +152,7 @@ def test_windows(pooling, random, tmp_path):
         begins = [0, *(b for b in (5, 10) if b + 3 < len(words))]
         logits = np.stack([tuned.logits(" ".join(words[b : b + 8])) for b in begins])
         pooled = logits.mean(0) if pooling == "mean" else logits.max(0)
-        close([line["probabilities"][label] for label in LABELS], softmax(pooled))
+        assert_near([line["probabilities"][label] for label in LABELS], softmax(pooled))
 
 
 def test_a_prediction_does_not_depend_on_the_batch(random, tmp_path):

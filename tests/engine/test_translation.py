@@ -9,19 +9,13 @@ import transformers
 
 import tolerances as tol
 from cli_support import refused, results
-from engine_case import change_config
+from engine_case import change_config, random_sources
 from roformer_cpp.translation import load_translation_model
 
 PAD, END = 0, 1
 SIZES = dict(vocab_size=61, d_model=32, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=48, decoder_ffn_dim=48)
 SIZES |= dict(encoder_attention_heads=2, decoder_attention_heads=4, max_position_embeddings=64, scale_embedding=True)
 SIZES |= dict(pad_token_id=PAD, eos_token_id=END, decoder_start_token_id=2, forced_eos_token_id=None, dropout=0.0)
-
-
-def sources(count, seed):
-    generator = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(2, 10, (count,), generator=generator).tolist()
-    return [[*torch.randint(3, 61, (length,), generator=generator).tolist(), END] for length in lengths]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +28,7 @@ def trained(tmp_path_factory):
     model = transformers.MarianMTModel(transformers.MarianConfig(**SIZES))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for step in range(300):
-        rows = sources(32, step)
+        rows = random_sources(32, step)
         ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
         labels = ids.masked_fill(ids == PAD, -100)
         model(input_ids=ids, attention_mask=(ids != PAD).long(), labels=labels).loss.backward()
@@ -46,7 +40,7 @@ def trained(tmp_path_factory):
 
 
 def test_number_formats(trained):
-    given = sources(64, 1000)
+    given = random_sources(64, 1000)
     expected = load_translation_model(trained).translate(given)
     assert len({tuple(found.ids) for found in expected}) > 32
     for precision in ("bfloat16", "int8"):
@@ -58,7 +52,7 @@ def test_number_formats(trained):
 
 
 def test_threads_and_other_sources_change_no_bit(trained):
-    model, given = load_translation_model(trained), sources(40, 2000)
+    model, given = load_translation_model(trained), random_sources(40, 2000)
     together = model.translate(given)
     assert model.translate(given[::-1])[::-1] == together
     assert [model.translate([source])[0] for source in given] == together

@@ -24,6 +24,7 @@ from authors_encoders import (
     save,
 )  # fmt: skip
 from cli_support import refused, results
+from decoder_embedders import theirs_of
 from engine_case import assert_close, change_config
 from foreign_encoders import make_encoder
 from rf_engine import Engine, EngineError
@@ -211,17 +212,12 @@ def make_adapted(folder, **changes):
     return oracles
 
 
-def hidden_of(oracle, row):
-    with torch.no_grad():
-        return oracle(torch.tensor(row)[None].long()).last_hidden_state[0].numpy()
-
-
 def test_adapters(tmp_path):
     oracles = make_adapted(tmp_path)
     rows = rows_of()
     for task, oracle in oracles.items():
         engine = Engine(tmp_path, **({} if task is None else {"task": task}))
-        assert_close(engine.hidden(rows), np.concatenate([hidden_of(oracle, row) for row in rows]))
+        assert_close(engine.hidden(rows), np.concatenate([theirs_of(oracle, row) for row in rows]))
 
 
 def make_sentences(folder):
@@ -238,7 +234,7 @@ def make_sentences(folder):
 def vectors_of(folder, oracle, texts):
     tokenizer = transformers.BertTokenizer(str(folder / "vocab.txt"))
     means = np.stack(
-        [hidden_of(oracle, ids[:40]).mean(0) for ids in tokenizer(texts, truncation=True, max_length=40)["input_ids"]]
+        [theirs_of(oracle, ids[:40]).mean(0) for ids in tokenizer(texts, truncation=True, max_length=40)["input_ids"]]
     )
     return means / np.linalg.norm(means, axis=1, keepdims=True)
 

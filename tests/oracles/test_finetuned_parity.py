@@ -3,15 +3,14 @@ losses that evaluate reports are compared in tests/engine/test_predict.py."""
 
 import json
 
-import numpy as np
 import pytest
 import torch
 import transformers
 
 import task_files
 from cli_support import refused, results
+from engine_case import assert_near
 from parity_case import save_with_vocabulary
-from tolerances import T4_MAX
 
 SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
 SMALL |= dict(max_position_embeddings=128, type_vocab_size=2)
@@ -33,11 +32,6 @@ def tuned(initial, folder, task):
     assert ("bag_of_words" in report) == (task in ("classification", "triples", "choice"))
     rows = [json.loads(line) for line in files["valid"].read_text().splitlines()]
     return folder / "out", rows, results("predict", "--model", folder / "out", "--input", files["valid"])
-
-
-def close(got, expected):
-    expected = np.asarray(expected)
-    assert np.abs(np.asarray(got) - expected).max() <= T4_MAX * max(1, np.abs(expected).max()), (got, expected)
 
 
 class Theirs:
@@ -119,13 +113,13 @@ def test_predictions(initial, task, tmp_path):
         assert config.id2label == dict(enumerate(labels)) and config.label2id == {x: i for i, x in enumerate(labels)}
     for line, row in zip(lines, rows, strict=True):
         found = numbers_in(line)
-        close([config.label2id[label] for label in found] if task == "tokens" else found, numbers_of(theirs, row))
+        assert_near([config.label2id[label] for label in found] if task == "tokens" else found, numbers_of(theirs, row))
         if task == "multi_label":
             assert line["labels"] == [label for label, p in zip(labels, found, strict=True) if p > 0.5]
     # Records ask different numbers of things: a mean of means would depend on the batch.
     arguments = ("evaluate", "--model", out, "--input", tmp_path / "valid.jsonl", "--batch-tokens")
     losses = [results(*arguments, tokens)[0]["loss"] for tokens in (1, 50, 4096)]
-    close(losses[:2], losses[2])
+    assert_near(losses[:2], losses[2])
 
 
 def test_a_fine_tuned_model_is_a_start_for_another(initial, tmp_path):

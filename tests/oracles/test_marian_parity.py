@@ -9,7 +9,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import tolerances as tol
-from engine_case import change_config
+from engine_case import change_config, random_sources
 from parity_case import assert_close, perturbed
 from roformer_cpp.translation import Translation, load_translation_model
 
@@ -28,12 +28,6 @@ def make_oracle(folder=None, **changes):
     if folder is not None:
         model.save_pretrained(folder)
     return model
-
-
-def random_sources(count, seed):
-    generator = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(2, 10, (count,), generator=generator).tolist()
-    return [[*torch.randint(3, 61, (length,), generator=generator).tolist(), END] for length in lengths]
 
 
 def padded(rows):

@@ -10,6 +10,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 import roformer_cpp
+from decoder_embedders import theirs_of
 from engine_case import assert_close, change_config
 from foreign_encoders import FAMILIES, SIZES, make_encoder
 from onnx_case import padded, run
@@ -23,22 +24,10 @@ def rows_of(lengths=LENGTHS):
     return [random.integers(1, SIZES["vocab_size"], n).astype(np.int32) for n in lengths]
 
 
-def hidden_of(oracle, row):
-    with torch.no_grad():
-        return oracle(torch.tensor(row)[None].long()).last_hidden_state[0].numpy()
-
-
-def rewrite_config(folder, change):
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    change(config)
-    path.write_text(json.dumps(config))
-
-
 def assert_as_transformers(folder):
     oracle = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     for row in rows_of():
-        assert_close(Engine(folder).hidden([row]), hidden_of(oracle, row))
+        assert_close(Engine(folder).hidden([row]), theirs_of(oracle, row))
 
 
 @pytest.mark.parametrize("family", ["modernbert", "ultrabert", "gte", "eurobert", "jina_embeddings_v3"])
@@ -71,27 +60,14 @@ MODERN_KEYS = {
 def test_older_keys_of_modernbert(keys, tmp_path):
     changes = MODERN_KEYS[keys]
     make_encoder("modernbert", "Model", tmp_path, **(changes if keys == "biases" else {}))
-
-    def change(config):
-        for key in ("rope_parameters", "layer_types"):
-            del config[key]
-        config.update(changes)
-
-    rewrite_config(tmp_path, change)
+    change_config(tmp_path, rope_parameters=None, layer_types=None, **changes)
     assert_as_transformers(tmp_path)
 
 
 @pytest.mark.parametrize("head", ["ForMaskedLM", "ForSequenceClassification"])
 def test_options_of_modernberts_heads(head, tmp_path):
-    oracle = make_encoder(
-        "modernbert",
-        head,
-        tmp_path,
-        classifier_bias=True,
-        decoder_bias=False,
-        classifier_activation="silu",
-        classifier_pooling="mean",
-    )
+    options = {"classifier_bias": True, "decoder_bias": False, "classifier_activation": "silu"}
+    oracle = make_encoder("modernbert", head, tmp_path, classifier_pooling="mean", **options)
     for row in rows_of():
         with torch.no_grad():
             theirs = oracle(torch.tensor(row)[None].long()).logits[0].numpy()
@@ -105,20 +81,14 @@ def test_poolings_of_eurobert(pooling, tmp_path):
     with torch.no_grad():
         theirs = np.stack([oracle(torch.tensor(row)[None].long()).logits[0].numpy() for row in rows])
     assert_close(Engine(tmp_path).logits(rows), theirs)
-    rewrite_config(tmp_path, lambda config: config.update(clf_pooling=config.pop("classifier_pooling")))  # the authors'
+    change_config(tmp_path, classifier_pooling=None, clf_pooling=pooling)  # the authors' key
     assert_close(Engine(tmp_path).logits(rows), theirs)
 
 
 def test_lists_of_ultrabert(tmp_path):
     make_encoder("ultrabert", "Model", tmp_path)
-
-    def change(config):
-        for key in ("rope_parameters", "layer_types", "sliding_window"):
-            del config[key]
-        config["attention_windows"] = [None, 5, 5, None]
-        config["rope_theta"] = [7000.0, 300.0, 300.0, 7000.0]
-
-    rewrite_config(tmp_path, change)
+    change_config(tmp_path, rope_parameters=None, layer_types=None, sliding_window=None)
+    change_config(tmp_path, attention_windows=[None, 5, 5, None], rope_theta=[7000.0, 300.0, 300.0, 7000.0])
     assert_as_transformers(tmp_path)
     change_config(tmp_path, attention_windows=[None, 5, 6, None])
     with pytest.raises(EngineError, match="attention_windows must have one width"):
@@ -130,8 +100,8 @@ TYPES = ["full_attention", "sliding_attention"]
 
 @pytest.mark.parametrize(("absent", "left"), [TYPES, TYPES[::-1]])
 def test_layers_without_rotation(absent, left, tmp_path):
-    make_encoder("ultrabert", "Model", tmp_path)
-    rewrite_config(tmp_path, lambda config: config["rope_parameters"].pop(absent))
+    oracle = make_encoder("ultrabert", "Model", tmp_path)
+    change_config(tmp_path, rope_parameters={left: oracle.config.rope_parameters[left]})
     with pytest.raises(EngineError, match=f"rope_parameters must have a rotation for each of .*, got .{left}"):
         Engine(tmp_path)
 
@@ -182,7 +152,7 @@ def test_nomics_own_files(factor, tmp_path):
         scaled.rope_parameters = {"rope_type": "dynamic", "factor": factor, "rope_theta": 1000.0}
         again = type(oracle)(scaled).eval()
         again.load_state_dict(oracle.state_dict())
-        assert_close(ours, hidden_of(again.nomic_bert, row))
+        assert_close(ours, theirs_of(again.nomic_bert, row))
     for key, value in {"prenorm": True, "rotary_emb_interleaved": True, "activation_function": "relu"}.items():
         (tmp_path / "config.json").write_text(json.dumps(config | {key: value}))
         with pytest.raises(EngineError, match=f"{key} must be"):
@@ -203,22 +173,19 @@ def test_the_authors_gte(head, tmp_path):
     getattr(oracle, "gte", oracle).rotary_emb.inv_freq.copy_(frequencies)
     path = tmp_path / "model.safetensors"
     save_file({name.replace("gte.", "new."): value for name, value in load_file(path).items()}, path)
-
-    def change(config):
-        del config["rope_parameters"]
-        config |= {
-            "model_type": "new",
-            "architectures": ["New" + head],
-            "auto_map": {"AutoModel": "modeling.NewModel"},
-            "rope_theta": base,
-            "rope_scaling": {"type": "ntk", "factor": factor},
-            "position_embedding_type": "rope",
-            "layer_norm_type": "layer_norm",
-            "logn_attention_scale": False,
-            "pack_qkv": True,
-        }
-
-    rewrite_config(tmp_path, change)
+    change_config(
+        tmp_path,
+        model_type="new",
+        architectures=["New" + head],
+        auto_map={"AutoModel": "modeling.NewModel"},
+        rope_parameters=None,
+        rope_theta=base,
+        rope_scaling={"type": "ntk", "factor": factor},
+        position_embedding_type="rope",
+        layer_norm_type="layer_norm",
+        logn_attention_scale=False,
+        pack_qkv=True,
+    )
     for row in rows_of():
         with torch.no_grad():
             out = oracle(torch.tensor(row)[None].long())
