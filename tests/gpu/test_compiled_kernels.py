@@ -1,17 +1,42 @@
 """The kernels compiled for NVIDIA and AMD GPUs, without one: no register is spilled, and memory is accessed in units of
 16 bytes. What the interpreter accepts and the compiler refuses fails here."""
 
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from compiled_kernels import compiled_by
-
-# Tensors of the sizes of a model; `compiled` launches nothing. Prints [[name, spilled bytes, widths of accesses, ..]].
-SCRIPT = """
-import json, re, sys
+TESTS = Path(__file__).resolve().parents[1]
+# Around each script, which defines every(); `compiled` launches nothing (kernel_compiler.py).
+FRAME = """
+import json, sys
 import torch
 import roformer_cpp
 from kernel_compiler import compiled
 roformer_cpp.rope
+{}
+arch = sys.argv[1]
+kernels = compiled(int(arch) if arch.isdigit() else arch, every)
+print(json.dumps([[k.name, k.spilled_bytes, k.shared_bytes, k.asm.get("ptx", "")] for k in kernels]))
+"""
+
+
+def compiled_by(script, cache, arch):
+    """The name, the bytes that are spilled and shared, and the PTX of each kernel, of a process without the
+    interpreter. cache: the folder of Triton's cache."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    paths = [str(TESTS.parent / "python"), str(TESTS), environment.get("PYTHONPATH", "")]
+    environment |= {"PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-c", FRAME.format(script), arch]
+    return json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+# Tensors of the sizes of a model.
+ROTATIONS = """
 from roformer_cpp.gpu import dropout, library, rope, rope_table
 
 library.missing = lambda device: None
@@ -30,24 +55,73 @@ def every():
     high, low = rope_table.frequencies(10000.0, 64, torch.device("cpu"))
     rope_table.rope_table(torch.arange(64), high, low)
     rope_table.rope_table(torch.zeros(2, 64, dtype=torch.float64), high.expand(2, 2, 32)[:, :1], dtype=torch.float64)
-
-def accesses(ptx):
-    return sorted(set(re.findall(r"(?:ld|st)\\.global[^ ]*", ptx)))
-
-arch = sys.argv[1]
-kernels = compiled(int(arch) if arch.isdigit() else arch, every)
-print(json.dumps([[k.name, k.spilled_bytes, accesses(k.asm.get("ptx", "")), sorted(set(re.findall(
-    r"(?:mul|add|sub)[.]f64", k.asm.get("ptx", ""))))] for k in kernels]))
 """
 
 
 @pytest.mark.parametrize("arch", ["90", "gfx942"])
-def test_kernels_compile(arch, tmp_path):
-    kernels = compiled_by(SCRIPT, tmp_path, arch)
+def test_rotations(arch, tmp_path):
+    kernels = compiled_by(ROTATIONS, tmp_path, arch)
     assert [name for name, *_ in kernels].count("_rotate_kernel") == 8 and len(kernels) == 14
-    for name, spilled_bytes, accesses, contractible in kernels:
+    for name, spilled_bytes, _, ptx in kernels:
         assert spilled_bytes == 0, name
-        if arch != "gfx942" and name != "_rope_table_kernel":
-            assert any(".v4.b32" in each or ".v2.b64" in each for each in accesses), (name, accesses)
+        accesses = re.findall(r"(?:ld|st)\.global[^ ]*", ptx)
         if name == "_rope_table_kernel":
+            contractible = re.findall(r"(?:mul|add|sub)[.]f64", ptx)
             assert contractible == [], "Dekker's products need .rn operations, which are not contracted"
+        elif arch != "gfx942":
+            assert any(".v4.b32" in each or ".v2.b64" in each for each in accesses), (name, accesses)
+
+
+# A model with a bias by distance in bfloat16, and K by distance in packed sequences with dropout.
+ATTENTION = """
+from roformer_cpp.gpu.attention_backward import attention_kernel_backward
+from roformer_cpp.gpu.attention_call import TABLES, TERMS
+from roformer_cpp.gpu.attention_forward import attention_kernel
+
+def attend(term, table, **options):
+    q = torch.zeros(1, 64, 4, 64, dtype=torch.bfloat16)
+    positions = torch.arange(64)[None]
+    terms = [table if name == term else None for name in TERMS]
+    arguments = [q, q, q, positions, positions, None, terms, [-8, 8] * len(TABLES)]
+    out, log_sum = attention_kernel(*arguments, **options)
+    wanted = [True] * 3 + [x is not None for x in terms]
+    attention_kernel_backward(out, out, log_sum, wanted, *arguments, **options)
+
+def every():
+    attend("bias", torch.zeros(4, 17), right=0)
+    ends = torch.tensor([0, 24, 64])
+    options = dict(dropout=0.1, seed=-1, stream=2**40, cu_seqlens_q=ends, cu_seqlens_k=ends)
+    attend("key_table", torch.zeros(4, 17, 64), **options)
+"""
+
+
+def test_attention(tmp_path):
+    kernels = compiled_by(ATTENTION, tmp_path, "90")
+    names = ["forward_kernel", "dot_kernel", "keys_kernel", "queries_kernel", "tables_kernel"]
+    assert [name for name, *_ in kernels] == 2 * names
+    assert not any(spilled_bytes for _, spilled_bytes, *_ in kernels[:5])
+    assert all(shared_bytes <= 160 * 1024 for _, _, shared_bytes, _ in kernels), "an A100's"
+
+
+# A model's head in bfloat16, and exponents of packed sequences.
+LINEAR_ATTENTION = """
+from roformer_cpp.gpu import linear_attention as gpu
+
+def every():
+    q, k = torch.zeros(2, 64, 4, 64, dtype=torch.bfloat16), torch.zeros(2, 64, 2, 64, dtype=torch.bfloat16)
+    rows = torch.zeros(1, 64, 32)
+    options = {name: rows for name in ("query_cos", "query_sin", "key_cos", "key_sin")}
+    options |= {"feature_map": "elu", "direction": "causal"}
+    out, denominators, _ = gpu.linear_attention_kernel(q, k, k, **options)
+    gpu.linear_attention_kernel_backward(out, out, denominators, [True] * 3, q, k, k, **options)
+    x, ends = torch.zeros(1, 64, 1, 16), torch.tensor([0, 64])
+    options = {"key_exponents": x[..., 0], "cu_seqlens_q": ends, "cu_seqlens_k": ends}
+    gpu.linear_attention_kernel(x, x, x, feature_map="given", direction="causal", **options)
+"""
+
+
+def test_linear_attention(tmp_path):
+    kernels = compiled_by(LINEAR_ATTENTION, tmp_path, "80")
+    assert len(kernels) == 14
+    for name, spilled_bytes, shared_bytes, _ in kernels:
+        assert spilled_bytes == 0 and shared_bytes <= 2**16, name
