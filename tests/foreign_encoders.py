@@ -12,16 +12,9 @@ SIZES = dict(
     max_position_embeddings=64,
     num_labels=3,
 )
-BERT_HEADS = (
-    "Model",
-    "ForMaskedLM",
-    "ForSequenceClassification",
-    "ForTokenClassification",
-    "ForQuestionAnswering",
-    "ForMultipleChoice",
-)
 CLASSIFIERS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
 ANSWERING = (*CLASSIFIERS, "ForQuestionAnswering")
+BERT_HEADS = (*ANSWERING, "ForMultipleChoice")
 WINDOWS = {"num_hidden_layers": 4, "local_attention": 8}
 DEBERTA = {
     "relative_attention": True,
@@ -41,7 +34,7 @@ GEMMA2 = {
 # The classes' stem, its heads, and keys of the family.
 FAMILIES = {
     "nomic_bert": ("NomicBert", CLASSIFIERS, {}),
-    "modernbert": ("ModernBert", (*ANSWERING, "ForMultipleChoice"), {"pad_token_id": 1} | WINDOWS),
+    "modernbert": ("ModernBert", BERT_HEADS, {"pad_token_id": 1} | WINDOWS),
     "gte": ("Gte", CLASSIFIERS, {"type_vocab_size": 0}),
     "eurobert": ("EuroBert", CLASSIFIERS, {"pad_token_id": 1, "num_key_value_heads": 2}),
     "jina_embeddings_v3": ("JinaEmbeddingsV3", ANSWERING, {}),
@@ -58,11 +51,7 @@ FAMILIES = {
     "roberta": ("Roberta", BERT_HEADS, {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm-roberta": ("XLMRoberta", BERT_HEADS, {"type_vocab_size": 1, "pad_token_id": 3}),
     "camembert": ("Camembert", BERT_HEADS, {"hidden_act": "relu"}),
-    "distilbert": (
-        "DistilBert",
-        BERT_HEADS,
-        {"activation": "relu"},
-    ),
+    "distilbert": ("DistilBert", BERT_HEADS, {"activation": "relu"}),
     "electra": ("Electra", BERT_HEADS, {"embedding_size": 20}),
     "mpnet": ("MPNet", BERT_HEADS, {"max_position_embeddings": 160}),
     "deberta-v2": ("DebertaV2", BERT_HEADS, DEBERTA_V2 | {"position_buckets": 16, "share_att_key": True}),
