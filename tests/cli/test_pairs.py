@@ -5,7 +5,6 @@ import json
 import random
 import shutil
 import signal
-import subprocess
 
 import numpy as np
 import pytest
@@ -13,7 +12,8 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
-from cli_support import PROGRAM, metrics, refused, results, stopped
+from cli_support import metrics, refused, results, stopped
+from shard_file import probe
 from tolerances import T4_MAX
 
 TASKS = ("next_sentence", "sentence_order")
@@ -86,9 +86,8 @@ def test_the_order_is_learned(trained):
 
 
 def probe_rows(data, pairs, seed=1):
-    asked = dict(data=str(data / "data"), split="valid", max_length=LENGTH, mask_probability=0.7, seed=seed)
-    probe = [PROGRAM.parent / "tests" / "data_probe", json.dumps(dict(rows=asked | dict(pairs=pairs)))]
-    rows = json.loads(subprocess.run(probe, capture_output=True, check=True).stdout)["rows"]
+    asked = dict(split="valid", max_length=LENGTH, mask_probability=0.7, seed=seed, pairs=pairs)
+    rows = probe("rows", data / "data", **asked)
     assert len(rows) > 50 and 0.2 < np.mean([row["pair_label"] for row in rows]) < 0.8
     return rows
 

@@ -1,17 +1,14 @@
 """What evaluate says of a masked language model, against transformers and NumPy in float64 over the same rows: loss,
 accuracy, and the loss of the training split's unigrams, counted from the shards' bytes."""
 
-import json
-import subprocess
-
 import numpy as np
 import pytest
 import torch
 import transformers
 
-from cli_support import PROGRAM, make_data, results
+from cli_support import make_data, results
 from parity_case import perturbed
-from shard_file import shard_tokens
+from shard_file import probe, shard_tokens
 from tolerances import T4_MAX
 
 
@@ -37,11 +34,8 @@ def model(tmp_path_factory):
 @pytest.mark.parametrize("batch", [1, 3, 32])
 def test_masked_language_model(model, batch):
     probability, seed, length = 0.4, 9, 24
-    asked = dict(data=str(model / "data"), split="valid", max_length=length, mask_probability=probability, seed=seed)
-    probe = subprocess.run(
-        [PROGRAM.parent / "tests" / "data_probe", json.dumps(dict(rows=asked))], capture_output=True, check=True
-    )
-    rows = json.loads(probe.stdout)["rows"]
+    asked = dict(split="valid", max_length=length, mask_probability=probability, seed=seed)
+    rows = probe("rows", model / "data", **asked)
     assert len(rows) > 10
     theirs = transformers.RoFormerForMaskedLM.from_pretrained(model / "model").double().eval()
     losses, right, labels = [], [], []

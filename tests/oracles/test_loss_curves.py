@@ -6,7 +6,6 @@ gradient, the schedule, and torch's AdamW.
 """
 
 import json
-import subprocess
 
 import numpy as np
 import pytest
@@ -16,9 +15,9 @@ from safetensors.numpy import load_file
 
 import cli_support
 import tolerances as tol
-from cli_support import PROGRAM
 from job_case import finish, job
 from parity_case import AdamW, exact_table, perturbed
+from shard_file import probe
 
 STEPS, LENGTH, BATCH, ACCUMULATE = 20, 16, 16, 4
 WARMUP, RATE, FINAL, DECAY, CLIP, BETA1, BETA2, EPSILON = 4, 3e-3, 1e-4, 0.1, 1.0, 0.9, 0.98, 1e-6
@@ -69,10 +68,8 @@ def start(prepared, tmp_path_factory):
 
 def micro_batches(data):
     """ids and attention mask [B, T], and flat places and labels [N], of every micro-batch in order."""
-    asked = dict(data=str(data), max_length=LENGTH, batch=BATCH // ACCUMULATE, count=STEPS * ACCUMULATE, seed=SEED)
-    probe = PROGRAM.parent / "tests" / "data_probe"
-    done = subprocess.run([probe, json.dumps(dict(batches=asked))], capture_output=True, check=True)
-    for batch in json.loads(done.stdout)["batches"]:
+    asked = dict(max_length=LENGTH, batch=BATCH // ACCUMULATE, count=STEPS * ACCUMULATE, seed=SEED)
+    for batch in probe("batches", data, **asked):
         shape = (-1, batch["length"])
         yield (
             torch.tensor(batch["ids"]).view(shape),

@@ -1,9 +1,7 @@
 """The dataset over token shards: the rows that the program reads, of the tokens that transformers gives."""
 
-import json
 import pickle
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -13,8 +11,9 @@ from torch.utils.data import DataLoader, Dataset
 
 import cli_support
 import roformer_cpp
-from cli_support import PROGRAM, results
+from cli_support import results
 from roformer_cpp import ShardDataset
+from shard_file import probe
 from training_case import ended, refuse_torch, script
 
 LENGTH = 16
@@ -73,12 +72,8 @@ def test_documents_are_those_of_the_files(data, theirs, documents):
 
 @pytest.mark.parametrize(("split", "length"), [("train", 3), ("valid", LENGTH), ("train", 1000)])
 def test_rows_are_those_that_the_program_reads(data, split, length):
-    asked = dict(data=str(data), split=split, max_length=length, mask_probability=0.5, seed=3)
-    probe = subprocess.run(
-        [PROGRAM.parent / "tests" / "data_probe", json.dumps(dict(rows=asked))], capture_output=True, check=True
-    )
     expected = []
-    for row in json.loads(probe.stdout)["rows"]:
+    for row in probe("rows", data, split=split, max_length=length, mask_probability=0.5, seed=3):
         for place, label in zip(row["places"], row["labels"], strict=True):
             row["ids"][place] = label
         expected.append(row["ids"])
