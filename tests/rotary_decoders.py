@@ -350,6 +350,13 @@ def exact_values(shape, kind):
     return (values / np.float32(2 ** (np.log2(abs(extreme)) // 1 + 3))).reshape(shape)
 
 
+def close_gguf(writer):
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), experts="F32", **options):
     """Writes the weights of `oracle` in types of ggml, matrices in turn, and gives the oracle what they are after that
     rounding. extra: further keys, values are (method of the writer, value); tokenizer: of the library tokenizers, with
@@ -389,10 +396,7 @@ def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), e
         if change is not None:
             rounded = undo(change, rounded, heads)
         state[name].copy_(torch.tensor(rounded))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    close_gguf(writer)
     return path
 
 

@@ -14,7 +14,7 @@ from engine_case import assert_close, make_oracle
 from foreign_encoders import SIZES, WINDOWS
 from rf_engine import EngineError
 from rf_generation import CausalEngine
-from rotary_decoders import add_tokenizer, make_tokenizer
+from rotary_decoders import add_tokenizer, close_gguf, make_tokenizer
 from sentence_model import TEXTS, WORDS, save_tokenizer, unit
 
 POOLINGS = {1: lambda x: x.mean(0), 2: lambda x: x[0], 3: lambda x: x[-1]}
@@ -118,10 +118,7 @@ def write(case, folder, oracle, pooling="own", dense=()):
         writer.add_tensor(file, np.ascontiguousarray(weight, np.float32))
     for name, weight in dense:
         writer.add_tensor(name, weight)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    close_gguf(writer)
     return path
 
 

@@ -6,6 +6,7 @@ import pytest
 from gguf.constants import GGML_QUANT_SIZES
 
 from io_probe import ProbeError, io_probe
+from rotary_decoders import close_gguf
 
 TYPES = ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_K"]
 TYPES += ["IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0", "MXFP4"]
@@ -17,10 +18,7 @@ SCALES = np.array([0, -0.0, 6e-8, -3e-6, 6e-5, 1, -1.7, 300, 65504, -65504, np.i
 def write(path, data, kind, shape=None):
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_tensor("x", data, raw_shape=shape, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    close_gguf(writer)
 
 
 def random_blocks(name, count, random):

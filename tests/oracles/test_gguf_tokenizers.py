@@ -10,6 +10,8 @@ from tokenizers import normalizers
 from transformers.convert_slow_tokenizer import import_protobuf
 from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
 
+from rotary_decoders import close_gguf
+
 KINDS = {
     "llama": ("llama", "LlamaTokenizer"),
     "phi3": ("llama", "LlamaTokenizer"),
@@ -30,10 +32,7 @@ def write(path, family, model, tokens, keys=None, **arrays):
     for key, value in (keys or {}).items():
         if value is not None:
             writer.add_key_value(f"tokenizer.ggml.{key}", value, gguf.GGUFValueType.get_type(value))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    close_gguf(writer)
     return path
 
 

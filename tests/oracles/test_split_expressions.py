@@ -11,7 +11,7 @@ from tokenizer_probe import ask, check_decoding, check_texts, of_texts, random_t
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import roformer_cpp
-from rotary_decoders import add_tokenizer
+from rotary_decoders import add_tokenizer, close_gguf
 
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 LLAMA3 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -222,10 +222,7 @@ def pre_tokenizer(pre):
 def write_gguf(path, tokenizer, pre):
     writer = gguf.GGUFWriter(str(path), "llama")
     add_tokenizer(writer, tokenizer, pre)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    close_gguf(writer)
     return path
 
 

@@ -1,7 +1,6 @@
 """Training of embedders by sentence-transformers: our encoders beside those of transformers with the same weights, and
 what `roformer train-embedding` saves beside sentence-transformers' vectors of it."""
 
-import csv
 import itertools
 import json
 import multiprocessing
@@ -16,7 +15,8 @@ import torch
 from tokenizers import models
 
 import roformer_cpp
-from cli_support import results
+import task_files
+from cli_support import lines_of, results
 from encoding_case import TINY_MODEL
 from engine_case import assert_close, change_config
 from roformer_cpp import _program, train_embedding
@@ -65,14 +65,7 @@ def records(*keys, count=40):
 
 def write(path, columns):
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    if path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return path
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, columns, delimiter="\t" if path.suffix == ".tsv" else ",")
-        table.writeheader()
-        table.writerows(rows)
-    return path
+    return task_files.write(path, rows)
 
 
 def opened(folder):
@@ -166,7 +159,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     theirs, ours = opened(tmp_path / "first"), roformer_cpp.SentenceTransformer(tmp_path / "first")
     assert theirs.max_seq_length == ours.max_seq_length == 16 and theirs[1].pooling_mode == "cls"
     assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
-    steps = [json.loads(line) for line in (tmp_path / "first/metrics.jsonl").read_text().splitlines()]
+    steps = lines_of(tmp_path / "first/metrics.jsonl")
     assert [line["step"] for line in steps] == [1, 10, 20, 30, 40] and steps[-1]["loss"] < steps[0]["loss"]
     plot_loss(steps, tmp_path / "loss.png")
 
