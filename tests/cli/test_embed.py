@@ -89,6 +89,20 @@ def test_options(model, tmp_path):
     assert "at most 24 tokens, got" in message
 
 
+def test_short_names_of_types(model, tmp_path):
+    (tmp_path / "a.txt").write_text(LINES)
+    for short, full in (("bf16", "bfloat16"), ("fp32", "float32")):
+        expected = Embedder(model, precision=full).embed(TEXTS)
+        embed(model, tmp_path / "out.npy", tmp_path / "a.txt", "--precision", short)
+        assert np.array_equal(np.load(tmp_path / "out.npy"), expected)
+        assert np.array_equal(roformer_cpp.Engine(model, precision=short).embed(TEXTS), expected)
+    embed(model, tmp_path / "out.npy", tmp_path / "a.txt", "--dtype", "fp16")
+    assert np.load(tmp_path / "out.npy").dtype == np.float16
+    roformer_cpp.SentenceTransformer(model, precision="bf16")
+    with pytest.raises(ValueError, match="precision must be one of float32, bfloat16, int8, got 'fp16'"):
+        roformer_cpp.Engine(model, precision="fp16")
+
+
 def test_usage(model, tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
     assert "--input or --text, got neither" in refused("embed", "--model", model, code=2)

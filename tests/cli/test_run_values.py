@@ -87,6 +87,14 @@ def test_a_run_file_in_yaml(prepared, whole, tmp_path, monkeypatch):
     assert missing.endswith(f"[{tmp_path / 'no.yml'}] the file must be readable, got: No such file or directory\n")
 
 
+def test_short_names_of_types(prepared, tmp_path):
+    """In a run file, and as an option of fine-tuning."""
+    results(*pretrain(prepared, run_file(tmp_path / "run.json", precision="bf16"), tmp_path / "run"))
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["precision"] == "bfloat16"
+    for command in ("finetune", "train-similar"):
+        assert "--precision" not in refused(command, "--precision", "bf16", code=2)
+
+
 def test_what_is_refused(prepared, tmp_path):
     """How values and groups are written is tests/train/run_config_test.cpp's."""
     config = run_file(tmp_path / "run.json")
