@@ -174,13 +174,8 @@ def oracle_logits(oracle, row):
 # ---- GGUF files, by the package gguf of llama.cpp ----
 
 
-ARCHITECTURES = {
-    "phi": "phi2",
-    "cohere": "command-r",
-    "gemma3_text": "gemma3",
-    "mixtral": "llama",
-    "gpt_oss": "gpt-oss",
-}
+ARCHITECTURES = {"phi": "phi2", "cohere": "command-r", "gemma3_text": "gemma3", "mixtral": "llama"}
+ARCHITECTURES |= {"gpt_oss": "gpt-oss"}
 # Families whose queries and keys llama.cpp's converter reorders.
 PERMUTED = ("llama", "mixtral", "granite", "granitemoe", "smollm3", "olmo", "arcee")
 

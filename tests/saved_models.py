@@ -114,12 +114,8 @@ add(HEADS, "`GraniteForCausalLM`", decoder("granite"), "generate")
 add(FORMS, "several files of weights with an index", form(makers.in_shards), "fill-mask")
 add(FORMS, "a decoder in several files", form(makers.in_shards, decoder("llama")), "generate")
 add(FORMS, "float16", form(makers.in_dtype("float16")), "fill-mask")
-add(
-    FORMS,
-    "float16, with a table of rotations",
-    form(makers.in_dtype("float16"), encoder("Model", "RoFormer")),
-    "hidden",
-)
+table = form(makers.in_dtype("float16"), encoder("Model", "RoFormer"))
+add(FORMS, "float16, with a table of rotations", table, "hidden")
 add(FORMS, "bfloat16", form(makers.in_dtype("bfloat16"), classifier()), "classes")
 add(FORMS, "a decoder in bfloat16", form(makers.in_dtype("bfloat16"), decoder("qwen2")), "generate")
 add(FORMS, "float64", form(makers.in_dtype("float64")), "fill-mask")

@@ -155,13 +155,13 @@ def test_bits(family, precision, tmp_path):
         check_grown(engine, rows, longest_step, lambda i, length: whole[i][length - 1], threads)
 
 
+MAMBA = {"model_type": "mamba", "architectures": ["MambaForCausalLM"]}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"model_type": "mamba", "architectures": ["MambaForCausalLM"]},
-            r"model_type must be one that this program computes, .*llama, .*mistral, .*gpt_neox, .*, got \"mamba\"",
-        ),
+        (MAMBA, r"model_type must be one that this program computes, .*llama, .*mistral, .*gpt_neox, .*, got .mamba"),
         ({"quantization_config": {"bits": 4}}, r"weights must not be quantised \(quantization_config\), got"),
         ({"num_key_value_heads": 3}, "query heads must be a multiple of key heads, got 4 and 3"),
         ({"hidden_act": "mish"}, "hidden_act must be gelu, gelu_new, relu, relu2, silu or tanh, got .mish"),
@@ -170,19 +170,10 @@ def test_bits(family, precision, tmp_path):
         ({"rms_norm_eps": -1}, "rms_norm_eps must be"),
         ({"eos_token_id": [2, VOCAB]}, r"eos_token_id must be a token from 0 to 70, got 71"),
         ({"model_type": "mistral", "sliding_window": -1}, r"sliding_window must be an integer from 1 to \d+, got -1"),
-        (
-            {"attention_bias": True},
-            r"LlamaForCausalLM must be in the file, got 12 missing, the first .model.layers.0.self_attn.q_proj.bias.",
-        ),
-        (
-            {"intermediate_size": 100},
-            r"mlp.down_proj.weight. must have the shape \[64, 100\] by the config, got \[64, 96\]",
-        ),
+        ({"attention_bias": True}, r"LlamaForCausalLM must be .* got 12 missing, the first .*0.self_attn.q_proj.bias"),
+        ({"intermediate_size": 100}, r"mlp.down_proj.weight. must have the shape \[64, 100\] by .*, got \[64, 96\]"),
         ({"num_hidden_layers": 2}, "tensors must be those of LlamaForCausalLM, got .*layers.2"),
-        (
-            {"num_hidden_layers": 4},
-            "must be in the file, got 9 missing, the first .model.layers.3.self_attn.q_proj.weight. of shape",
-        ),
+        ({"num_hidden_layers": 4}, "got 9 missing, the first .model.layers.3.self_attn.q_proj.weight. of shape"),
         ({"rope_parameters": {"rope_type": "spiral"}}, "one rotation that is known"),
     ],
 )

@@ -10,19 +10,13 @@ from rotation_case import check_positions, check_rows, normal, rows_of, rows_of_
 
 LAYOUTS = ["pairs", "halves"]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+ROWS = [("pairs", 1, "forward", 11), ("pairs", 2, "transpose", 8)]
+ROWS += [("halves", 2, "forward", 8), ("halves", 1, "transpose", 5)]
 
 
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("layout", "batch", "direction", "pairs"),
-    [
-        ("pairs", 1, "forward", 11),
-        ("pairs", 2, "transpose", 8),
-        ("halves", 2, "forward", 8),
-        ("halves", 1, "transpose", 5),
-    ],
-)
+@pytest.mark.parametrize(("layout", "batch", "direction", "pairs"), ROWS)
 def test_values_by_rows(layout, batch, direction, pairs, dtype):
     cos, sin = rows_of(batch, 5, pairs, dtype)
     for x in strided(dtype):

@@ -286,13 +286,8 @@ def arguments(dtype=torch.float32, requires_grad=True):
     row = torch.float64 if dtype == torch.float64 else torch.float32
     q, k, v, _ = (x.to(dtype).requires_grad_(requires_grad) for x in make_case(7, 7))
     mask = torch.rand(2, 7) < 0.8
-    return (q, k, v), {
-        "feature_map": "elu",
-        "direction": "causal",
-        "key_mask": mask,
-        "eps": 0.1,
-        **rotations(7, 7, 2, dtype=row),
-    }
+    options = {"feature_map": "elu", "direction": "causal", "key_mask": mask, "eps": 0.1}
+    return (q, k, v), options | rotations(7, 7, 2, dtype=row)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
@@ -370,10 +365,7 @@ BAD = [
     ({"key_exponents": EXPONENTS}, "feature_map must be RF_FEATURES_GIVEN"),
     ({"cu_seqlens_q": ENDS}, "cu_seqlens_q and cu_seqlens_k must be given together, got cu_seqlens_q alone"),
     ({"cu_seqlens_q": ENDS.float(), "cu_seqlens_k": ENDS}, r"cu_seqlens_q must be int32 or int64 \[sequences \+ 1\]"),
-    (
-        {"cu_seqlens_q": ENDS, "cu_seqlens_k": ENDS[:1]},
-        r"cu_seqlens_k must have the shape of cu_seqlens_q, \[2\], got \[1\]",
-    ),
+    ({"cu_seqlens_q": ENDS, "cu_seqlens_k": ENDS[:1]}, r"cu_seqlens_k must have .* cu_seqlens_q, \[2\], got \[1\]"),
     ({"cu_seqlens_q": ENDS, "cu_seqlens_k": ENDS}, "batch must be 1 with packed sequences, got 2"),
 ]
 

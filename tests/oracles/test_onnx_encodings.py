@@ -71,17 +71,13 @@ def test_encodings(encoding, opset, tmp_path):
     check(tmp_path, opset=opset)
 
 
+HALF_ROPE = ROPE | {"partial_rotary_factor": 0.5, "layout": "halves"}
 MAPS = ("elu", "shen_original", "shen", "favor", "relu", "cosine")
 LINEAR = [(name, site, {}, "rope") for name in MAPS for site in ("after_map", "before_map", "none")]
 LINEAR += [
     ("elu", "after_map", {"rotate_denominator": True, "eps": 0.5}, "rope"),
     ("favor", "after_map", {"num_features": 10, "feature_eps": 0.01, "orthogonal": False}, "rope"),
-    (
-        "favor",
-        "after_map",
-        {"eps": 1e-3, "num_features": 12},
-        ROPE | {"partial_rotary_factor": 0.5, "layout": "halves"},
-    ),
+    ("favor", "after_map", {"eps": 1e-3, "num_features": 12}, HALF_ROPE),
     ("relu", "after_map", {}, "xpos"),
     ("elu", "after_map", {}, ["learned", "rope"]),
 ]

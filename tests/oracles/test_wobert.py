@@ -18,12 +18,8 @@ COMMON += [*SPECIALS, "[mask]"]
 
 
 def check(vocab_path, tokens, texts, case):
-    options = {
-        "pipeline": "wobert",
-        "lower": case == "lower",
-        "dictionary": str(probe.DICTIONARY),
-        "vocab": str(vocab_path),
-    }
+    options = {"pipeline": "wobert", "lower": case == "lower", "dictionary": str(probe.DICTIONARY)}
+    options |= {"vocab": str(vocab_path)}
     reference = WobertReference(tokens, case)
     for text, got in zip(texts, probe.ask(options, probe.of_texts(texts)), strict=True):
         ours = [(id, *place) for id, place in zip(got["ids"], probe.offsets(got), strict=True)]

@@ -337,8 +337,9 @@ def test_refused_options(tmp_path, monkeypatch, capsys):
     (tmp_path / "model").mkdir()
     save_ours(tmp_path / "model")
     words = models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]")
-    static = StaticEmbedding(tokenizers.Tokenizer(words), embedding_dim=8)
-    sentence_transformers.SentenceTransformer(modules=[static]).save_pretrained(str(tmp_path / "static"))
+    table = StaticEmbedding(tokenizers.Tokenizer(words), embedding_dim=8)
+    sentence_transformers.SentenceTransformer(modules=[table]).save_pretrained(str(tmp_path / "static"))
+    static = ("--model", tmp_path / "static")
     train = write(tmp_path / "train.jsonl", records("anchor", "positive"))
     loss = ("--loss", "MultipleNegativesRankingLoss")
     for words, code, message in (
@@ -351,16 +352,8 @@ def test_refused_options(tmp_path, monkeypatch, capsys):
         ((*loss, "--mini-batch", "4"), 1, "--mini-batch needs CachedMultipleNegativesRankingLoss, got "),
         ((*loss, "--matryoshka", "8,32"), 1, "--matryoshka must be at most 16, got 32"),
         ((*loss, "--max-length", "33"), 1, "--max-length must be at most 32, by max_position_embeddings of the model"),
-        (
-            (*loss, "--pooling", "cls", "--model", tmp_path / "static"),
-            1,
-            "--pooling needs a model with one Pooling, got 0",
-        ),
-        (
-            (*loss, "--lora-rank", "2", "--model", tmp_path / "static"),
-            1,
-            "--lora-rank needs a model with linear layers",
-        ),
+        ((*loss, "--pooling", "cls", *static), 1, "--pooling needs a model with one Pooling, got 0"),
+        ((*loss, "--lora-rank", "2", *static), 1, "--lora-rank needs a model with linear layers"),
         ((*loss, "--pooling", "first"), 1, "Invalid pooling mode: 'first'"),
         ((*loss, "--model", tmp_path / "none"), 1, f"{tmp_path / 'none'}"),
         ((*loss, "--learning-rate", "1e30", "--epochs", "4"), 1, "the loss must be finite, got nan"),

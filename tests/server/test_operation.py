@@ -2,6 +2,7 @@
 the end at a signal."""
 
 import http.client
+import itertools
 import json
 import shutil
 import signal
@@ -176,17 +177,7 @@ def test_many_clients(server, model):
 
 def test_a_client_that_leaves_frees_its_place(model):
     with serving("--model", model, "--max-queued-tokens", 1000000, "--batch-tokens", 24) as server:
-        body = json.dumps(
-            {
-                "inputs": [
-                    f"{a}{b}{c}{d}"
-                    for a in "abcdefghij"
-                    for b in "abcdefghij"
-                    for c in "abcdefghij"
-                    for d in "abcdefghij"
-                ]
-            }
-        )
+        body = json.dumps({"inputs": list(map("".join, itertools.product("abcdefghij", repeat=4)))})
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.sendall(request(body.encode(), f"Content-Length: {len(body)}"))
             while "active_requests 2" not in server.call("GET", "/metrics")[1]:

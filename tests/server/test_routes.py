@@ -72,15 +72,8 @@ def test_rerank(server, folders):
     query, documents = "the cat", ["dog", "the cat sat", "", "cat"]
     scores = CrossEncoder(folders["rerank"]).predict([(query, each) for each in documents])
     order = np.argsort(-scores, kind="stable").tolist()
-    result = server.post(
-        "/v1/rerank",
-        {
-            "query": query,
-            "documents": [*documents[:3], {"text": documents[3]}],
-            "model": "rerank",
-            "return_documents": True,
-        },
-    )
+    asked = {"query": query, "documents": [*documents[:3], {"text": documents[3]}], "model": "rerank"}
+    result = server.post("/v1/rerank", asked | {"return_documents": True})
     assert [each["index"] for each in result["results"]] == order
     assert np.array_equal(exact([each["relevance_score"] for each in result["results"]]), scores[order])
     assert [each["document"]["text"] for each in result["results"]] == [documents[i] for i in order]
