@@ -91,12 +91,8 @@ NOMIC = {
 
 
 def nomic_shapes(config):
-    shapes = {
-        "embeddings.word_embeddings.weight": [VOCAB, WIDTH],
-        "embeddings.token_type_embeddings.weight": [1, WIDTH],
-        "emb_ln.weight": [WIDTH],
-        "emb_ln.bias": [WIDTH],
-    }
+    shapes = {"embeddings.word_embeddings.weight": [VOCAB, WIDTH]}
+    shapes |= {"embeddings.token_type_embeddings.weight": [1, WIDTH], "emb_ln.weight": [WIDTH], "emb_ln.bias": [WIDTH]}
     for i in range(LAYERS):
         layer = f"encoder.layers.{i}."
         linears = {"attn.Wqkv": (3 * WIDTH, WIDTH), "attn.out_proj": (WIDTH, WIDTH)}

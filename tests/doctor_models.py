@@ -8,13 +8,8 @@ from safetensors.numpy import save_file
 from cli_support import results
 
 HEADS, KV_HEADS, HEAD, LENGTH, LAYERS = 4, 2, 24, 512, 2
-SIZES = dict(
-    hidden_size=HEADS * HEAD,
-    num_hidden_layers=LAYERS,
-    num_attention_heads=HEADS,
-    num_key_value_heads=KV_HEADS,
-    max_position_embeddings=LENGTH,
-)
+SIZES = dict(hidden_size=HEADS * HEAD, num_hidden_layers=LAYERS, num_attention_heads=HEADS)
+SIZES |= dict(num_key_value_heads=KV_HEADS, max_position_embeddings=LENGTH)
 
 
 def config(model_type="llama", **changes):

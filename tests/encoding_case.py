@@ -13,14 +13,8 @@ Score = Callable[[int, int, int, int], float]  # of row b, head h, query m and k
 Value = Callable[[int, int, int, int], np.ndarray]
 
 # Of models that take no time, with two rows for them.
-TINY_MODEL = {
-    "vocab_size": 37,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 20,
-    "max_position_embeddings": 32,
-}
+TINY_MODEL = {"vocab_size": 37, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+TINY_MODEL |= {"intermediate_size": 20, "max_position_embeddings": 32}
 TINY_IDS = torch.arange(1, 19).view(2, 9)
 
 

@@ -11,15 +11,8 @@ import tolerances as tol
 
 VOCAB, TYPES, LABELS = 61, 3, 5
 LENGTHS = (1, 13, 7, 2, 20)
-SIZES = {
-    "vocab_size": VOCAB,
-    "hidden_size": 24,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "intermediate_size": 37,
-    "max_position_embeddings": 32,
-    "type_vocab_size": TYPES,
-}
+SIZES = {"vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+SIZES |= {"intermediate_size": 37, "max_position_embeddings": 32, "type_vocab_size": TYPES}
 WIDE = {"hidden_size": 96, "intermediate_size": 200, "num_attention_heads": 3, "max_position_embeddings": 300}
 CAUSAL_HEADS = {"RoFormer": "ForCausalLM", "Bert": "LMHeadModel"}
 

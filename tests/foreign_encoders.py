@@ -3,34 +3,17 @@
 import torch
 import transformers
 
-SIZES = dict(
-    vocab_size=60,
-    hidden_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=72,
-    max_position_embeddings=64,
-    num_labels=3,
-)
+SIZES = dict(vocab_size=60, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=72)
+SIZES |= dict(max_position_embeddings=64, num_labels=3)
 CLASSIFIERS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
 ANSWERING = (*CLASSIFIERS, "ForQuestionAnswering")
 BERT_HEADS = (*ANSWERING, "ForMultipleChoice")
 WINDOWS = {"num_hidden_layers": 4, "local_attention": 8}
-DEBERTA = {
-    "relative_attention": True,
-    "pos_att_type": ["p2c", "c2p"],
-    "position_biased_input": False,
-    "type_vocab_size": 0,
-}
+DEBERTA = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
+DEBERTA |= {"type_vocab_size": 0}
 DEBERTA_V2 = DEBERTA | {"norm_rel_ebd": "layer_norm"}
-GEMMA2 = {
-    "head_dim": 10,
-    "num_key_value_heads": 2,
-    "global_head_dim": 18,
-    "num_global_key_value_heads": 1,
-    "hidden_size_per_layer_input": 20,
-    "embedding_dim": 36,
-}
+GEMMA2 = {"head_dim": 10, "num_key_value_heads": 2, "global_head_dim": 18, "num_global_key_value_heads": 1}
+GEMMA2 |= {"hidden_size_per_layer_input": 20, "embedding_dim": 36}
 # The classes' stem, its heads, and keys of the family.
 FAMILIES = {
     "nomic_bert": ("NomicBert", CLASSIFIERS, {}),

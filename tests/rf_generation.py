@@ -62,13 +62,8 @@ class CausalEngine(Engine):
         options, _kept = make_options(search, **values)
         tokens, _kept_too = make_tokens(prompts)
         shape = (len(prompts), return_sequences)
-        arrays = {
-            "ids": np.full((*shape, max_new_tokens), -1, np.int32),
-            "counts": np.zeros(shape, np.int64),
-            "log_probability": np.zeros(shape),
-            "score": np.zeros(shape),
-            "stopped": np.zeros(shape, np.int32),
-        }
+        arrays = {"ids": np.full((*shape, max_new_tokens), -1, np.int32), "counts": np.zeros(shape, np.int64)}
+        arrays |= {"log_probability": np.zeros(shape), "score": np.zeros(shape), "stopped": np.zeros(shape, np.int32)}
         out = Generated(**{name: array.ctypes.data for name, array in arrays.items()})
         self.call("generate", self.handle, ctypes.byref(tokens), ctypes.byref(options), ctypes.byref(out))
 

@@ -7,16 +7,8 @@ import torch
 import transformers
 
 VOCAB = 71
-SIZES = dict(
-    vocab_size=VOCAB,
-    hidden_size=64,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    intermediate_size=96,
-    max_position_embeddings=64,
-    bos_token_id=1,
-    eos_token_id=2,
-)
+SIZES = dict(vocab_size=VOCAB, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96)
+SIZES |= dict(max_position_embeddings=64, bos_token_id=1, eos_token_id=2)
 LENGTHS = (1, 13, 7, 2, 40)
 # What scalings need besides their type; the training length of 16 is within the sequences.
 SCALINGS = {
@@ -42,22 +34,10 @@ NARROW = GROUPED | {"head_dim": 24}
 EXPERTS = GROUPED | {"num_experts_per_tok": 2, "num_local_experts": 4}
 MIXED = {"sliding_window": 9, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
 SHARE = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
-YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 500.0,
-    "truncate": False,
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
-LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 1e4,
-    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 3.0],
-    "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 9.0],
-    "original_max_position_embeddings": 16,
-}
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "truncate": False, "beta_fast": 32.0, "beta_slow": 1.0, "factor": 4.0}
+YARN |= {"original_max_position_embeddings": 16}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 3.0]}
+LONGROPE |= {"long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 9.0], "original_max_position_embeddings": 16}
 PASSED = {"original_max_position_embeddings": 32}  # by the new tokens of a prompt of 21
 PHI3 = GROUPED | {"pad_token_id": 0}
 FAMILIES |= {

@@ -16,15 +16,8 @@ from sentence_model import WORDS, write_json, write_modules
 
 LABELS = ["bad", "good", "fair"]
 MAX_LENGTH = 24  # of the tokenizers; models have more positions
-ENCODER = dict(
-    vocab_size=len(WORDS),
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=48,
-    max_position_embeddings=64,
-    type_vocab_size=2,
-)
+ENCODER = dict(vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
+ENCODER |= dict(max_position_embeddings=64, type_vocab_size=2)
 DECODER = {key: value for key, value in ENCODER.items() if key != "type_vocab_size"} | dict(
     bos_token_id=1, eos_token_id=0
 )

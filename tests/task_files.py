@@ -74,15 +74,8 @@ def answers(rng):
     return dict(question="gaga", context=context, answers=dict(text=["abba"], answer_start=[context.index("abba")]))
 
 
-KINDS = dict(
-    classification=classification,
-    multi_label=multi_label,
-    regression=regression,
-    triples=triples,
-    choice=choice,
-    tokens=tokens,
-    answers=answers,
-)
+KINDS = dict(classification=classification, multi_label=multi_label, regression=regression, triples=triples)
+KINDS |= dict(choice=choice, tokens=tokens, answers=answers)
 
 
 def records(kind, count, seed):

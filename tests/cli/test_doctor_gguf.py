@@ -61,14 +61,8 @@ def gguf(pairs, tensors=None, version=3, order="<"):
 
 
 def pairs(architecture="llama", **keys):
-    sizes = {
-        "block_count": 2,
-        "context_length": LENGTH,
-        "embedding_length": 4 * HEAD,
-        "attention.head_count": 4,
-        "attention.head_count_kv": 2,
-        "rope.freq_base": 10000.0,
-    }
+    sizes = {"block_count": 2, "context_length": LENGTH, "embedding_length": 4 * HEAD, "attention.head_count": 4}
+    sizes |= {"attention.head_count_kv": 2, "rope.freq_base": 10000.0}
     given = {f"{architecture}.{key}": value for key, value in sizes.items()}
     given |= {f"{architecture}.{key}": value for key, value in keys.items()}
     return {"general.architecture": architecture} | {key: value for key, value in given.items() if value is not None}

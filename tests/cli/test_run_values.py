@@ -13,20 +13,10 @@ from tolerances import SIGMAS
 from training_case import same_model
 
 GROUP = dict(parameters="position_encoding.*", learning_rate=10.0, weight_decay=0.0)
-CHANGED = dict(
-    stages=[dict(max_length=16, batch=4, steps=3)],
-    schedule={**RUN["schedule"], "learning_rate": 2e-3},
-    model={**RUN["model"], "position_encoding": "t5"},
-    precision="float32",
-    groups=[GROUP],
-)
-VALUES = [
-    "stages.0.steps=3",
-    "schedule.learning_rate=2e-3",
-    "model.position_encoding=t5",
-    "precision=float32",
-    f"groups={json.dumps([GROUP])}",
-]
+CHANGED = dict(stages=[dict(max_length=16, batch=4, steps=3)], schedule={**RUN["schedule"], "learning_rate": 2e-3})
+CHANGED |= dict(model={**RUN["model"], "position_encoding": "t5"}, precision="float32", groups=[GROUP])
+VALUES = ["stages.0.steps=3", "schedule.learning_rate=2e-3", "model.position_encoding=t5", "precision=float32"]
+VALUES += [f"groups={json.dumps([GROUP])}"]
 YAML = """
 model: {hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 24,
         max_position_embeddings: 32, position_encoding: t5}

@@ -66,12 +66,8 @@ def test_errors(tmp_path):
 
 
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
-LONGROPE = {
-    "rope_type": "longrope",
-    "short_factor": [1.0] * 16,
-    "long_factor": [1.0 + i % 5 for i in range(16)],
-    "original_max_position_embeddings": 20,
-}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 16, "long_factor": [1.0 + i % 5 for i in range(16)]}
+LONGROPE |= {"original_max_position_embeddings": 20}
 
 
 @pytest.mark.parametrize(

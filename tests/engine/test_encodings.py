@@ -25,12 +25,8 @@ LACKING = {
 HOPE = {"rope_type": "hope", "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
-LONGROPE = {
-    "rope_type": "longrope",
-    "short_factor": [1.0] * 6,
-    "long_factor": [3.0, 1.0, 2.0, 5.0, 1.5, 4.0],
-    "original_max_position_embeddings": 6,
-}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 6, "long_factor": [3.0, 1.0, 2.0, 5.0, 1.5, 4.0]}
+LONGROPE |= {"original_max_position_embeddings": 6}
 FLOAT32 = {"precision": "float32"}
 LONG = (1, 40, 7, 2, 33)  # beyond max_position_embeddings, which is 32
 

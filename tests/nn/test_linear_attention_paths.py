@@ -25,12 +25,8 @@ def size_of(name):
 
 def case_of(name, queries=T, keys=S):
     """q, k, v, a gradient, and the projection of maps that have one, float64."""
-    tensors = {
-        "q": normal(B, queries, H, D, seed=1),
-        "k": normal(B, keys, HK, D, seed=2),
-        "v": normal(B, keys, HK, DV, seed=3),
-        "y": normal(B, queries, H, DV, seed=4),
-    }
+    tensors = {"q": normal(B, queries, H, D, seed=1), "k": normal(B, keys, HK, D, seed=2)}
+    tensors |= {"v": normal(B, keys, HK, DV, seed=3), "y": normal(B, queries, H, DV, seed=4)}
     if name in ("favor", "relu"):
         tensors["projection"] = roformer_cpp.orthogonal_features(M, D, seed=3)
     return tensors

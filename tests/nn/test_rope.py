@@ -20,12 +20,8 @@ from rope_scaling_reference import CONFIGURATIONS, HEAD_DIM
 from tolerances import T1_ATOL, T1_RTOL
 
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
-LONGROPE = {
-    "rope_type": "longrope",
-    "short_factor": [1.0 + 0.25 * i for i in range(12)],
-    "long_factor": [1.5 + 3.5 * i for i in range(12)],
-    "original_max_position_embeddings": 64,
-}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0 + 0.25 * i for i in range(12)]}
+LONGROPE |= {"long_factor": [1.5 + 3.5 * i for i in range(12)], "original_max_position_embeddings": 64}
 STILL = {"rope_type": "hope", "original_max_position_embeddings": 16}
 CLIPPED = {"rope_type": "clipped", "clip_low_n": 5}
 

@@ -119,45 +119,11 @@ def test_lines(ours):
         assert not check(ours, line, [USER], **VALUES), line
 
 
-ATOMS = [
-    "i",
-    "j",
-    "x",
-    "s",
-    "e",
-    "t",
-    "f",
-    "n",
-    "l",
-    "w",
-    "m",
-    "missing",
-    "0",
-    "2",
-    "-1",
-    "1.5",
-    "'a'",
-    "''",
-    "[1]",
-    "m.k",
-]
+ATOMS = ["i", "j", "x", "s", "e", "t", "f", "n", "l", "w", "m", "missing", "0", "2", "-1", "1.5", "'a'", "''", "[1]"]
+ATOMS += ["m.k"]
 BINARY = ["+", "-", "*", "/", "//", "~", "==", "!=", "<", ">=", "in", "not in", "and", "or"]
-FILTERS = [
-    "length",
-    "first",
-    "last",
-    "list",
-    "string",
-    "tojson",
-    "trim",
-    "default('d')",
-    "int",
-    "float",
-    "upper",
-    "join",
-    "sort",
-    "reverse|list",
-]
+FILTERS = ["length", "first", "last", "list", "string", "tojson", "trim", "default('d')", "int", "float", "upper"]
+FILTERS += ["join", "sort", "reverse|list"]
 TESTS = ["defined", "none", "string", "number", "mapping", "iterable", "sequence", "true", "odd", "eq(2)", "in(l)"]
 
 

@@ -12,12 +12,8 @@ from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_t
 
 from rotary_decoders import close_gguf
 
-KINDS = {
-    "llama": ("llama", "LlamaTokenizer"),
-    "phi3": ("llama", "LlamaTokenizer"),
-    "gemma3": ("llama", "GemmaTokenizer"),
-    "t5": ("t5", "T5Tokenizer"),
-}
+KINDS = {"llama": ("llama", "LlamaTokenizer"), "phi3": ("llama", "LlamaTokenizer")}
+KINDS |= {"gemma3": ("llama", "GemmaTokenizer"), "t5": ("t5", "T5Tokenizer")}
 
 
 def write(path, family, model, tokens, keys=None, **arrays):

@@ -114,12 +114,8 @@ def test_specials_of_a_config(tmp_path):
 def tekken(specials=MISTRAL, special_count=40, size=None, pattern=TEKKEN):
     vocab = [{"rank": r, "token_bytes": base64.b64encode(t).decode(), "token_str": None} for t, r in ranks().items()]
     size = len(vocab) - 90 + special_count if size is None else size
-    config = {
-        "pattern": pattern,
-        "num_vocab_tokens": len(vocab),
-        "default_vocab_size": size,
-        "version": "v11" if specials else "v3",
-    }
+    config = {"pattern": pattern, "num_vocab_tokens": len(vocab), "default_vocab_size": size}
+    config |= {"version": "v11" if specials else "v3"}
     file = {"config": config | {"default_num_special_tokens": special_count}, "vocab": vocab}
     if specials:
         file["special_tokens"] = [{"rank": i, "token_str": t, "is_control": True} for i, t in enumerate(specials)]

@@ -262,12 +262,8 @@ def test_opens_and_agrees(case, tmp_path):
     CHECKS[case.opens](tmp_path / "model", case.make(tmp_path / "model"))
 
 
-COMMANDS = {
-    "embed": ["--text", "abc"],
-    "generate": ["--prompt", "abc"],
-    "predict": ["--text", "abc"],
-    "rerank": ["--query", "abc", "--text", "de"],
-}
+COMMANDS = {"embed": ["--text", "abc"], "generate": ["--prompt", "abc"], "predict": ["--text", "abc"]}
+COMMANDS |= {"rerank": ["--query", "abc", "--text", "de"]}
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.refusal], ids=name_of)

@@ -142,15 +142,8 @@ def test_operations(server):
     assert server.call("GET", "/health")[0] == 200 and server.call("HEAD", "/health") == (200, "")
     assert server.call("GET", "/ready") == (200, {"status": "ready"})
     models = server.call("GET", "/v1/models")[1]["data"]
-    kinds = {
-        "dense": "embedding",
-        "masked": "embedding",
-        "late": "multi-vector",
-        "rerank": "reranker",
-        "classes": "classifier",
-        "sparse": "sparse",
-        "causal": "generator",
-    }
+    kinds = {"dense": "embedding", "masked": "embedding", "late": "multi-vector", "rerank": "reranker"}
+    kinds |= {"classes": "classifier", "sparse": "sparse", "causal": "generator"}
     assert {each["id"]: each["kind"] for each in models} == kinds
     assert models[0]["similarity"] == "cosine" and models[0]["prompts"] == ["query"] and "mask_token" not in models[0]
     assert models[1]["mask_token"] == "[MASK]"
