@@ -30,17 +30,10 @@ class Family:
     layers: int = 2  # calls of attention in a forward pass
 
 
-_ENCODERS = {
-    "roberta": "RobertaForMaskedLM",
-    "xlm-roberta": "XLMRobertaForMaskedLM",
-    "camembert": "CamembertForMaskedLM",
-    "electra": "ElectraForMaskedLM",
-    "ernie": "ErnieForMaskedLM",
-    "gte": "GteForMaskedLM",
-    "nomic-bert": "NomicBertForMaskedLM",
-    "jina-v3": "JinaEmbeddingsV3ForMaskedLM",
-    "layoutlm": "LayoutLMForMaskedLM",
-}
+_ENCODERS = {"roberta": "RobertaForMaskedLM", "xlm-roberta": "XLMRobertaForMaskedLM"}
+_ENCODERS |= {"camembert": "CamembertForMaskedLM", "electra": "ElectraForMaskedLM", "ernie": "ErnieForMaskedLM"}
+_ENCODERS |= {"gte": "GteForMaskedLM", "nomic-bert": "NomicBertForMaskedLM", "jina-v3": "JinaEmbeddingsV3ForMaskedLM"}
+_ENCODERS |= {"layoutlm": "LayoutLMForMaskedLM"}
 _ROFORMER = _BERT | {"embedding_size": 24, "max_position_embeddings": 64}
 _DEBERTA = _BERT | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_position_embeddings": 64}
 _EXPERT = {"num_experts_per_tok": 1, "experts_implementation": "eager"}

@@ -9,18 +9,9 @@ import json
 import torch
 from safetensors.torch import save_file
 
-SIZES = {
-    "vocab_size": 61,
-    "embedding_size": 24,
-    "hidden_size": 24,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "intermediate_size": 37,
-    "max_position_embeddings": 32,
-    "type_vocab_size": 3,
-    "hidden_act": "relu",
-    "layer_norm_eps": 1e-7,
-}
+SIZES = {"vocab_size": 61, "embedding_size": 24, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+SIZES |= {"intermediate_size": 37, "max_position_embeddings": 32, "type_vocab_size": 3, "hidden_act": "relu"}
+SIZES |= {"layer_norm_eps": 1e-7}
 
 
 def config_of(**changes):

@@ -51,24 +51,11 @@ HARMLESS = {
     "final_logit_softcapping": [None],
     "layer_types": [None, ["full_attention"] * 3],
 }
-CHANGING = {
-    "final_logit_softcapping": 30.0,
-    "attn_logit_softcapping": 50.0,
-    "query_pre_attn_scalar": 7,
-    "embedding_multiplier": 12.0,
-    "residual_multiplier": 0.2,
-    "logits_scaling": 8.0,
-    "attention_multiplier": 0.5,
-    "num_experts": 8,
-    "num_local_experts": 4,
-    "no_rope_layers": [1, 1, 0],
-    "attention_sinks": True,
-    "use_qk_norm": True,
-    "alibi": True,
-    "quantization_config": {"bits": 4},
-    "auto_map": {"AutoModel": "modeling.Own"},
-    "pruned_heads": {"0": [1]},
-}
+CHANGING = {"final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0, "query_pre_attn_scalar": 7}
+CHANGING |= {"embedding_multiplier": 12.0, "residual_multiplier": 0.2, "logits_scaling": 8.0}
+CHANGING |= {"attention_multiplier": 0.5, "num_experts": 8, "num_local_experts": 4, "no_rope_layers": [1, 1, 0]}
+CHANGING |= {"attention_sinks": True, "use_qk_norm": True, "alibi": True, "quantization_config": {"bits": 4}}
+CHANGING |= {"auto_map": {"AutoModel": "modeling.Own"}, "pruned_heads": {"0": [1]}}
 TOKENIZER_HARMLESS = {"vocab_size": 30522, "model_type": "bert", "padding": True, "vocab_file": {"a": None}}
 TOKENIZER_HARMLESS |= {"legacy": False}
 CLASSES = ["bert", "roformer", "llama", "mistral", "qwen2", "gpt_neox", "marian"]
@@ -76,15 +63,9 @@ CLASSES = ["bert", "roformer", "llama", "mistral", "qwen2", "gpt_neox", "marian"
 OTHER_SIZES = {"embedding_size", "num_key_value_heads", "head_dim", "sliding_window", "d_model"}
 OTHER_MODELS = {"use_parallel_residual", "attention_bias", "is_encoder_decoder", "hidden_act", "activation_function"}
 # Of other classes and versions, without an effect.
-WITHOUT_EFFECT = {
-    "position_embedding_type": "absolute",
-    "rope_theta": 10000.0,
-    "summary_type": "cls_index",
-    "summary_use_proj": True,
-    "summary_activation": "tanh",
-    "summary_first_dropout": 0.1,
-    "summary_last_dropout": 0.1,
-}
+WITHOUT_EFFECT = {"position_embedding_type": "absolute", "rope_theta": 10000.0, "summary_type": "cls_index"}
+WITHOUT_EFFECT |= {"summary_use_proj": True, "summary_activation": "tanh", "summary_first_dropout": 0.1}
+WITHOUT_EFFECT |= {"summary_last_dropout": 0.1}
 
 
 MARIAN = dict(vocab_size=61, d_model=24, encoder_layers=1, decoder_layers=1, pad_token_id=0, eos_token_id=1)

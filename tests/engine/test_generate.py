@@ -130,19 +130,9 @@ def check_single_beam(oracle, prompt, results, stops):
     assert results[0].score == pytest.approx(log_probability(oracle, prompt, ids) / len(ids), rel=1e-4)
 
 
-FILTERS = [
-    {},
-    {"temperature": 0.4},
-    {"temperature": 2.5},
-    {"top_k": 1},
-    {"top_k": 9},
-    {"top_k": VOCAB + 5},
-    {"top_p": 0.1},
-    {"top_p": 0.7},
-    {"top_p": 0.999},
-    {"repetition_penalty": 2.0},
-    {"temperature": 1.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.3},
-]
+FILTERS = [{}, {"temperature": 0.4}, {"temperature": 2.5}, {"top_k": 1}, {"top_k": 9}, {"top_k": VOCAB + 5}]
+FILTERS += [{"top_p": 0.1}, {"top_p": 0.7}, {"top_p": 0.999}, {"repetition_penalty": 2.0}]
+FILTERS += [{"temperature": 1.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.3}]
 
 
 def oracle_probabilities(logits, prompt, temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0):

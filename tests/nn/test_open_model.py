@@ -523,16 +523,10 @@ def test_prompts_of_peft(head, kind, tmp_path):
         peft.get_peft_model(built(head, **options), prefix)(input_ids=ids, attention_mask=mask[:, 3:])
 
 
-TASKS = {
-    "RfEncoderModel": "FEATURE_EXTRACTION",
-    "RfEncoderForSequenceClassification": "SEQ_CLS",
-    "RoFormerForTokenClassification": "TOKEN_CLS",
-    "BertForQuestionAnswering": "QUESTION_ANS",
-    "RoFormerForCausalLM": "CAUSAL_LM",
-    "RoFormerForMaskedLM": None,
-    "RoFormerForMultipleChoice": None,
-    "BertForNextSentencePrediction": None,
-}
+TASKS = {"RfEncoderModel": "FEATURE_EXTRACTION", "RfEncoderForSequenceClassification": "SEQ_CLS"}
+TASKS |= {"RoFormerForTokenClassification": "TOKEN_CLS", "BertForQuestionAnswering": "QUESTION_ANS"}
+TASKS |= {"RoFormerForCausalLM": "CAUSAL_LM", "RoFormerForMaskedLM": None, "RoFormerForMultipleChoice": None}
+TASKS |= {"BertForNextSentencePrediction": None}
 
 
 @pytest.mark.parametrize("head", TASKS)

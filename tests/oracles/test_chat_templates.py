@@ -41,21 +41,9 @@ CHATS = [
     [],
 ]
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
-VALUES = {
-    "i": 7,
-    "j": -3,
-    "x": 2.5,
-    "s": "a bc  d",
-    "u": "é中\u2028b\n",
-    "e": "",
-    "t": True,
-    "f": False,
-    "n": None,
-    "l": [3, 1, 2],
-    "w": ["b", "A", "c", "a"],
-    "m": {"k": 1, "items": [1], "z": {"y": "x"}},
-    "o": [{"r": "a", "v": 1}, {"r": "b"}, {"r": "a", "v": None}],
-}
+VALUES = {"i": 7, "j": -3, "x": 2.5, "s": "a bc  d", "u": "é中\u2028b\n", "e": "", "t": True, "f": False, "n": None}
+VALUES |= {"l": [3, 1, 2], "w": ["b", "A", "c", "a"], "m": {"k": 1, "items": [1], "z": {"y": "x"}}}
+VALUES |= {"o": [{"r": "a", "v": 1}, {"r": "b"}, {"r": "a", "v": None}]}
 
 
 FOLDER = Path(__file__).parent / "chat_templates"

@@ -19,16 +19,9 @@ from parity_case import AdamW, exact_table, save_with_vocabulary
 
 STEPS, RECORDS, LENGTH, SEED = 10, 24, 32, 5
 RATE, WARMUP, DECAY, CLIP = 3e-3, 0.3, 0.1, 1.0
-SMALL = dict(
-    hidden_size=24,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=40,
-    max_position_embeddings=LENGTH,
-    type_vocab_size=2,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-)
+SMALL = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40)
+SMALL |= dict(max_position_embeddings=LENGTH, type_vocab_size=2, hidden_dropout_prob=0.0)
+SMALL |= dict(attention_probs_dropout_prob=0.0)
 AUTO_CLASS = "AutoModelForSequenceClassification"
 
 

@@ -2,17 +2,9 @@
 
 import schemathesis
 
-MODELS = {
-    "/v1/completions": "causal",
-    "/v1/chat/completions": "causal",
-    "/embed_all": "late",
-    "/embed_sparse": "sparse",
-    "/predict": "classes",
-    "/fill-mask": "masked",
-    "/v1/rerank": "rerank",
-    "/v2/rerank": "rerank",
-    "/rerank": "rerank",
-}
+MODELS = {"/v1/completions": "causal", "/v1/chat/completions": "causal", "/embed_all": "late"}
+MODELS |= {"/embed_sparse": "sparse", "/predict": "classes", "/fill-mask": "masked", "/v1/rerank": "rerank"}
+MODELS |= {"/v2/rerank": "rerank", "/rerank": "rerank"}
 MOST = {"dimensions": 24, "output_dimension": 24, "max_tokens": 8, "max_completion_tokens": 8}
 
 
