@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -134,8 +135,8 @@ def _joined(before: Tensor | None, x: Tensor) -> Tensor:
 
 
 class Pass:
-    """What the layers of a pass share. ``encoding`` and the facts of the model come first, then what ``begin`` sets.
-    FSDP copies arguments that are dataclasses, so this is none."""
+    """What the layers of a pass share: the encoding, the ``layout`` of the model (nn/src/script_class.cpp), and what
+    ``begin`` sets. FSDP copies arguments that are dataclasses, so this is none."""
 
     cache: KeyValueCache | None = None
     real_positions: Tensor | None = None  # of augmented training
@@ -145,23 +146,16 @@ class Pass:
     def __init__(
         self,
         encoding: Encoding,
-        heads: int,
-        key_heads: int,
-        windows: list[int],  # of layers; 0: none
-        padding_id: int,  # of tokens that positions do not count; -1: they count all
-        has_distances: bool,  # which count them, so only the table of positions does not
-        dtype: torch.dtype,  # of queries, keys and values
-        weight_dtype: torch.dtype,
-        is_causal: bool,
-        attention_dropout: float,
+        layout: dict[str, Any],
+        dtypes: tuple[torch.dtype, torch.dtype],  # of queries, keys and values, and of weights
         linear: Sequence[nn.Module],  # for each layer, or none
         drop: Dropout,
         attends: bool,  # whether the weights of attention are asked for
     ):
-        self.encoding, self.heads, self.key_heads, self.windows = encoding, heads, key_heads, windows
-        self.padding_id, self.has_distances = padding_id, has_distances
-        self.dtype, self.weight_dtype = dtype, weight_dtype
-        self.is_causal, self.attention_dropout, self.linear, self.drop = is_causal, attention_dropout, linear, drop
+        self.encoding, self.layout, self.linear, self.drop = encoding, layout, linear, drop
+        self.dtype, self.weight_dtype = dtypes
+        self.heads, self.key_heads, self.windows = (layout[key] for key in ("heads", "key_heads", "windows"))
+        self.is_causal, self.attention_dropout = layout["is_decoder"], layout["attention_dropout"]
         self.attends, self.attentions = attends, []
 
     def begin(
@@ -204,12 +198,13 @@ class Pass:
         with apart(positions):
             where = torch.arange(before, before + ids.shape[1], device=device) if positions is None else positions
             where = where.unsqueeze(0) if where.dim() == 1 else where
-        if positions is not None or self.padding_id < 0:
+        padding = self.layout["padding_id"]  # of tokens that the table does not count; -1: it counts all
+        if positions is not None or padding < 0:
             return where, where
         with apart(ids):
-            counts = ids.to(device).ne(self.padding_id)
+            counts = ids.to(device).ne(padding)
             counted = counts.cumsum(1) * counts - 1
-        return where if self.has_distances else counted, counted
+        return where if self.layout["has_distances"] else counted, counted
 
     def _shared(self, positions: Tensor, key_positions: Tensor | None, sequences: Tensor | None = None) -> object:
         sequences = self.sequences if sequences is None else sequences
@@ -298,7 +293,7 @@ class Pass:
         mask = None if self.key_mask is None else self.key_mask[:, None, None]
         tensors = {"positions": where, "key_positions": where if is_same else keys.to(q.device)}
         tensors |= {"mask": mask, "prefix": self.prefix, "packed": self.packed}
-        reach = self.windows[layer] or -1
+        reach = self.windows[layer] or -1  # 0: no window
         sides = (max(reach - 1, -1), 0) if self.is_causal else (reach, reach)
         out = self._attended(q, k, v, terms, tensors, sides)
         if not self.attends:

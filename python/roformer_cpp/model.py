@@ -190,19 +190,17 @@ class Model(ScriptModule):
                 mask = mask.bool() if mask.any() and (mask * (mask - 1) == 0).all() else mask  # of peft's prompts
             inputs = self._ids_of(words, inputs[0]), mask, *inputs[2:]
         given, compiling = self._given(*inputs), torch.compiler.is_compiling()
-        dtype = self._dtypes(given["input_ids"].device.type)
+        dtypes = self._dtypes(given["input_ids"].device.type)
         if not compiling:
-            self._check(given, dtype[0], num_choices, cache)
+            self._check(given, dtypes[0], num_choices, cache)
             given |= {name: given[name].cpu() for name in _LAYOUT if name in given and not given[name].is_cpu}
         if attends and (compiling or layout["linear_attention"] is not None):
             where = "compiled code" if compiling else "linear attention"
             raise ValueError(f"[input] output_attentions needs softmax attention in a plain call, got {where}")
         key = _key(dropout_key)
         drop = Dropout(*_draws(key)) if self.training else Dropout()
-        causal, p = layout["is_decoder"], layout["attention_dropout"]
         linear = self.linear_attention if layout["linear_attention"] is not None else []
-        facts = (layout[name] for name in ("heads", "key_heads", "windows", "padding_id", "has_distances"))
-        step = Pass(self._encoding, *facts, *dtype, causal, p, linear, drop, attends=attends)
+        step = Pass(self._encoding, layout, dtypes, linear, drop, attends=attends)
         step.cache = None if cache is None else cache.begun(layout["layers"])
         step.encoder_hidden, step.states = given.get("encoder_hidden"), [] if states else None
         if layout["draws_positions"] and self.training and cache is None:
