@@ -4,7 +4,7 @@ Each computes by the operators that the C++ trainer uses. A module that was repl
 module is; only where it is plain, one operator computes more than one of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.utils.checkpoint
@@ -282,6 +282,15 @@ class Pooler(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(self.dense(x)) if self.has_activation else self.dense(x)
+
+
+class Group(nn.Module):
+    """The parts of a head with one beginning of their names."""
+
+    weight = None  # peft's merge_and_unload reads it of a head that it trained whole
+
+    def forward(self, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        return compute(x)
 
 
 def encode(

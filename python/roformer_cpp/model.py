@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _checks, _hub, _jagged, _torch  # noqa: F401 - it loads the operators
-from ._model_layers import activated, encode, table_of
+from ._model_layers import Group, activated, encode, table_of
 from ._model_loss import loss_of
 from ._model_parts import parts_of
 from ._model_pass import Dropout, KeyValueCache, Pass
@@ -29,15 +29,6 @@ _INPUTS = (
 _LAYOUT = ("attention_mask", "segments", "positions")  # read on the CPU, so they may be there
 _ALL_TOKENS = 2**63 - 1
 _MISSING_FILE = "missing file: "  # of nn/src/script_terms.h
-
-
-class Group(nn.Module):
-    """The parts of a head with one beginning of their names."""
-
-    weight = None  # peft's merge_and_unload reads it of a head that it trained whole
-
-    def forward(self, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        return compute(x)
 
 
 class Model(ScriptModule):
