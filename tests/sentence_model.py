@@ -91,7 +91,10 @@ def save_modules(folder, pooling=None, dense=(), normalize=False, encoder="", ex
         )
         modules.append((name, "Dense"))
     if normalize:
-        modules.append((f"{len(modules)}_Normalize", "Normalize"))
+        name = f"{len(modules)}_Normalize"
+        modules.append((name, "Normalize"))
+        if model_config.get("model_type") == "MultiVectorEncoder":
+            write_json(folder / name / "config.json", {"module_input_name": "token_embeddings"})
     write_modules(folder, [*modules, *extra])
     if model_config:
         write_json(folder / "config_sentence_transformers.json", model_config)

@@ -182,7 +182,7 @@ SentenceStep read_dense(const std::string& directory, const std::string& level, 
 
 SentenceStep read_normalize(const std::string& directory, const std::string& level, SentenceModules& out) {
   const std::string path = directory + "/config.json";
-  if (io::has_file(path)) {
+  if (io::has_file(path) || level != kTextLevel) {  // without the file, texts are meant
     ModuleConfig config(path, out);
     check_names(config, level);
     finish(config);

@@ -69,6 +69,9 @@ def test_sentence_transformers(encoder, tmp_path, expansion):
     ).save(str(tmp_path))
     ours, _ = check(tmp_path)
     assert ours.get_embedding_dimension() == 8
+    (tmp_path / "3_Normalize/config.json").unlink()  # which says that it norms tokens
+    with pytest.raises(FileNotFoundError, match="3_Normalize"):
+        MultiVectorEncoder(tmp_path)
 
 
 def save_pylate(folder, encoder, **config):
