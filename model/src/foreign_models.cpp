@@ -346,7 +346,8 @@ ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
       family.eps_key.empty() ? family.eps : keys.number(std::string(family.eps_key).c_str(), family.eps, kEpsRange);
   config.hidden_act = read_activation(keys, family);
   config.tie_word_embeddings = keys.boolean("tie_word_embeddings", family.heads == Family::kBert);
-  config.is_decoder = family.heads == Family::kDecoder && keys.boolean("is_causal", true);
+  // null is false, as in transformers
+  config.is_decoder = family.heads == Family::kDecoder && keys.boolean("is_causal", !object.contains("is_causal"));
   family.read(keys, config);
   return config;
 }

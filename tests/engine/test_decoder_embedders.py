@@ -114,6 +114,16 @@ def test_bad_config(case, changes, message, tmp_path):
         Engine(tmp_path)
 
 
+def test_is_causal_of_null(tmp_path):
+    """It is false, as in transformers."""
+    make_bare("llama-both-ways", tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"is_causal": None}))
+    oracle = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    (row,) = make_rows((13,))
+    assert_close(Engine(tmp_path, head="none").hidden([row]), theirs_of(oracle, row))
+
+
 def test_window_of_null(tmp_path):
     make_bare("gemma3", tmp_path)
     path = tmp_path / "config.json"
