@@ -284,14 +284,30 @@ class LinearAttention(nn.Module):
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._options.items())
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms | None = None, **arguments) -> Tensor:
-        """``arguments``: ``is_causal``, ``key_mask``, ``cu_seqlens``, ``state``, ``kernel``, ``heads_first`` and
-        ``scale`` of ``linear_attention``; or ``sequences``: int64 ``[B, S]``, packed rows in place of ``cu_seqlens``,
-        with equal numbers within a sequence of a row and -1 for padding."""
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        terms: Terms | None = None,
+        *,
+        is_causal: bool = False,
+        key_mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        state: LinearAttentionState | None = None,
+        kernel: Kernel = "auto",
+        heads_first: bool = False,
+        scale: float | None = None,
+        sequences: Tensor | None = None,
+    ) -> Tensor:
+        """Arguments and result as of ``linear_attention``; ``sequences``: int64 ``[B, S]``, packed rows in place of
+        ``cu_seqlens``, with equal numbers within a sequence of a row and -1 for padding."""
         projection = None
         if self._feature_map in _DRAWN:
             projection = self.projection.clone()
             if self.training:
                 buffers = self.projection, self.redraws, self.calls
                 projection = _drawn_vectors(*buffers, *self._drawn_of, self._redraw_every)
-        return _attend(q, k, v, terms, self._json, self._feature_map, projection, **arguments)
+        packed = {"cu_seqlens": cu_seqlens, "sequences": sequences, "state": state}
+        more = {"is_causal": is_causal, "key_mask": key_mask, "kernel": kernel, "heads_first": heads_first} | packed
+        return _attend(q, k, v, terms, self._json, self._feature_map, projection, scale=scale, **more)
