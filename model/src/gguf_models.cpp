@@ -71,6 +71,7 @@ json config_of_metadata(const json& metadata, const std::string& type, const Rot
     object["sliding_window"] = nullptr;
     object["layer_types"] = std::vector<std::string>(static_cast<size_t>(report.layers), "full_attention");
   }
+  if (type == "modern-bert") object.erase("sliding_window");  // local_attention has it
   const bool by_width = (type == "gemma2" && report.layers == 46) || (type == "gemma3" && report.layers == 62);
   const bool has_width = by_width && object.contains("hidden_size") && object["hidden_size"].is_number_integer();
   object["query_pre_attn_scalar"] =

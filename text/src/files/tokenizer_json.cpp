@@ -356,7 +356,7 @@ class Reader : SectionReader {
       }
       pieces.push_back({SequenceTemplate::Part::kSpecial, ids[0].get<int32_t>(), type});
     }
-    if (counts != std::array{0, 0}) refuse(key, "each text once", value);
+    if (!value.empty() && counts != std::array{0, 0}) refuse(key, "each text once", value);  // empty: not used
     return pieces;
   }
   // BertProcessing, RobertaProcessing
