@@ -100,8 +100,6 @@ void read_windows(const json& object, const Keys& keys, const ModelFamily& famil
   const std::vector<bool> sliding = sliding_layers(object, keys, family.windows, config.num_hidden_layers);
   const bool pattern = family.windows == Windows::kPattern;
   const bool halved = pattern && keys.boolean("use_bidirectional_attention", false);
-  if (halved && !keys.boolean("is_causal", !object.contains("is_causal")))
-    fail(keys.file(), "is_causal must be absent or true with use_bidirectional_attention, got false");
   const int64_t window = window_of(keys, halved);
   const bool any = std::ranges::find(sliding, true) != sliding.end();
   const bool by_types = family.windows == Windows::kSwitched && keys.list("layer_types") != nullptr;

@@ -60,11 +60,10 @@ struct CrossEncoder::Impl {
                                   .adapter = options.adapter}),
         rows(text::read_row_settings(files.encoder_dir)),
         cuts_left(rows.truncation_side == text::Side::kLeft) {
-    constexpr int64_t kNoLimit = int64_t{1} << 24;
     info.labels = files.generates ? std::vector<std::string>{"LABEL_0"} : model.info().labels;
     if (files.generates) check_score();
     info.max_length =
-        options.max_length.value_or(files.max_length.value_or(row_length(files.encoder_dir, config, kNoLimit)));
+        options.max_length.value_or(files.max_length.value_or(row_length(files.encoder_dir, config, kMaxRowTokens)));
     info.activation =
         options.activation.value_or(files.activation.value_or(default_activation(std::ssize(info.labels))));
     info.prompt = engine::prompt_of(files.prompts, options.prompt, options.prompt_name, kWhere);

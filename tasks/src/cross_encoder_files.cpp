@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "classes.h"
+#include "model_task.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
@@ -92,9 +93,8 @@ void read_transformer(bool has_modules, CrossEncoderFiles& out) {
   const json file = has_modules && io::has_file(where) ? io::read_json(where) : json::object();
   const std::string wanted = out.score || out.generates ? kGeneration : kTask;
   io::StrictObject config(file, where, "");
-  constexpr int64_t kLongest = int64_t{1} << 24;
   if (const json* length = config.find("max_seq_length"); length != nullptr && !length->is_null())
-    out.max_length = config.integer("max_seq_length", 1, 1, kLongest);
+    out.max_length = config.integer("max_seq_length", 1, 1, kMaxRowTokens);
   if (config.boolean("do_lower_case", false))
     fail(where, "do_lower_case must be absent or false in a cross-encoder, got true");
   if (const std::string task = config.text("transformer_task", wanted); task != wanted)

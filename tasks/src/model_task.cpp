@@ -16,7 +16,6 @@ namespace rf::tasks {
 
 namespace {
 
-constexpr int64_t kNoLimit = int64_t{1} << 24;  // the maximum that check_settings accepts
 constexpr int64_t kAnswerTokens = 384, kAnswerStride = 128;
 
 std::vector<std::string> labels_of(const ModelConfig& config, const std::string& where) {
@@ -60,7 +59,7 @@ TaskSettings settings_of(const ModelConfig& config, const CrossEncoderFiles& fil
   const std::string where = model_dir + "/config.json";
   TaskSettings settings;
   settings.ids_are_labels = true;
-  settings.max_length = row_length(model_dir, config, kNoLimit);
+  settings.max_length = row_length(model_dir, config, kMaxRowTokens);
   const text::RowSettings rows = text::read_row_settings(model_dir);
   settings.token_types = rows.token_types;
   if (rows.truncation_side == text::Side::kLeft) settings.keep = Keep::kTail;
@@ -108,7 +107,7 @@ ModelTask task_of_model(const std::string& model_dir, const std::function<void(c
 }
 
 int64_t row_length(const std::string& model_dir, const ModelConfig& config, int64_t limit) {
-  const int64_t of_tokenizer = text::read_row_settings(model_dir).max_length.value_or(kNoLimit);
+  const int64_t of_tokenizer = text::read_row_settings(model_dir).max_length.value_or(kMaxRowTokens);
   return std::min({of_tokenizer, config.max_position_embeddings, limit});
 }
 

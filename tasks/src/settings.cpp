@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
+#include "model_task.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/strict_object.h"
@@ -24,7 +25,6 @@ const Names<Truncation> kTruncations = {{"longest-first", Truncation::kLongestFi
 const Names<Keep> kKeeps = {{"head", Keep::kHead}, {"tail", Keep::kTail}, {"head-tail", Keep::kHeadTail}};
 const Names<Pooling> kPoolings = {{"mean", Pooling::kMean}, {"max", Pooling::kMax}};
 
-constexpr int64_t kMaxTokens = int64_t{1} << 24;
 constexpr int64_t kMaxWindows = int64_t{1} << 10;
 
 std::vector<std::string> labels_of(const nlohmann::json* list, const std::string& where) {
@@ -76,11 +76,11 @@ TaskSettings load_task_settings(const std::string& model_dir) {
   settings.kind = object.text("kind", "");
   settings.columns = columns_of(object.find("columns"), path);
   settings.labels = labels_of(object.find("labels"), path);
-  settings.max_length = object.integer("max_length", settings.max_length, 1, kMaxTokens);
+  settings.max_length = object.integer("max_length", settings.max_length, 1, kMaxRowTokens);
   settings.truncation = object.choice("truncation", settings.truncation, kTruncations);
   settings.keep = object.choice("keep", settings.keep, kKeeps);
   settings.windows = object.integer("windows", settings.windows, 1, kMaxWindows);
-  settings.stride = object.integer("stride", settings.stride, 0, kMaxTokens);
+  settings.stride = object.integer("stride", settings.stride, 0, kMaxRowTokens);
   settings.pooling = object.choice("pooling", settings.pooling, kPoolings);
   settings.metric = object.text("metric", "");
   settings.no_answer = object.boolean("no_answer", settings.no_answer);
@@ -97,8 +97,8 @@ TaskSettings load_task_settings(const std::string& model_dir) {
 
 void check_settings(const TaskSettings& settings) {
   task_kind(settings.kind);
-  if (settings.max_length < 1 || settings.max_length > kMaxTokens) {
-    fail("task", "max-length must be from 1 to {}, got {}", kMaxTokens, settings.max_length);
+  if (settings.max_length < 1 || settings.max_length > kMaxRowTokens) {
+    fail("task", "max-length must be from 1 to {}, got {}", kMaxRowTokens, settings.max_length);
   }
   if (settings.windows < 1 || settings.windows > kMaxWindows) {
     fail("task", "windows must be from 1 to {}, got {}", kMaxWindows, settings.windows);

@@ -36,7 +36,10 @@ ModelFamily gemma3() {
             read_attention_bias(keys, config);
             config.block.attention_scale = 1 / std::sqrt(keys.number("query_pre_attn_scalar", 256, kMultiplierRange));
             config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
-            if (keys.boolean("use_bidirectional_attention", false)) config.is_decoder = false;
+            if (!keys.boolean("use_bidirectional_attention", false)) return;
+            if (!config.is_decoder)
+              fail(keys.file(), "is_causal must be absent or true with use_bidirectional_attention, got false");
+            config.is_decoder = false;
           }};
 }
 
