@@ -37,13 +37,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, required=True, help="how many tokens of it")
     parser.add_argument("--length", type=int, help="tokens of training (default: max_position_embeddings)")
     parser.add_argument("--grafts", help="names of rows, separated by commas (default: all)")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of weights and caches")
     parser.add_argument("--chunk", type=int, default=512, help="tokens of a forward pass")
     options = parser.parse_args()
     where = (
         (options.model.parent, {"gguf_file": options.model.name}) if options.model.is_file() else (options.model, {})
     )
     tokenizer = AutoTokenizer.from_pretrained(where[0], **where[1])
-    model = AutoModelForCausalLM.from_pretrained(where[0], **where[1], dtype=torch.bfloat16).eval()
+    model = AutoModelForCausalLM.from_pretrained(where[0], **where[1], dtype=getattr(torch, options.dtype)).eval()
     with options.texts.open(encoding="utf-8") as file:
         text = json.loads(next(file))["text"]
     tokens = torch.tensor(tokenizer(text)["input_ids"])[: options.tokens]

@@ -16,9 +16,9 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/pad.h>
 #include <ATen/ops/tensor.h>
 
+#include <utility>
 #include <vector>
 
 #include "attention_state.h"
@@ -67,24 +67,22 @@ class Rerope : public RotaryEncoding {
     terms.scale = x.scale;
     const at::Tensor query_BT = on_device(shared.positions.query.ids, x.q_BTHD.device()),
                      key_BS = on_device(shared.positions.key.ids, x.q_BTHD.device());
+    const at::Tensor k_BSHD = projections.key_BSHD.to(x.q_BTHD.scalar_type());
     at::Tensor far_BHTS;
     for (const Piece& piece : pieces(query_BT, key_BS)) {
-      const at::Tensor keys_S = piece.is_here_BTS.flatten(0, 1).any(0).nonzero().squeeze(-1);  // that have such pairs
-      if (keys_S.numel() == 0) continue;
-      const int64_t first = keys_S[0].item<int64_t>(), count = keys_S[-1].item<int64_t>() - first + 1;
-      const auto part = [&](const at::Tensor& x) { return x.narrow(1, first, count); };
-      // One product of twice the width is the difference of the two scores.
-      const at::Tensor k_BSHD = part(x.k_BSHD);
+      const auto [first, end] = range_of(piece.is_here_BTS.flatten(0, 1).any(0));
+      if (first == end) continue;
+      // One product of twice the width is the difference of the two scores. Heads of a group share the keys' rows.
+      const at::Tensor k_BNHD = k_BSHD.slice(1, first, end);
       const at::Tensor q2_BTHD = at::cat({rotated(x.q_BTHD, rows_at(piece.query_BT, x), terms.layout) * x.scale,
                                           rotated(x.q_BTHD, terms.query, terms.layout) * -x.scale},
                                          -1);
-      const Rotation near = {.cos = part(terms.key.cos), .sin = part(terms.key.sin)};
-      const at::Tensor k2_BSHD = at::cat(
-          {rotated(k_BSHD, rows_at(part(piece.key_BS), x), terms.layout), rotated(k_BSHD, near, terms.layout)}, -1);
-      const at::Tensor difference_BHTS = at::einsum("bthd,bshd->bhts", {q2_BTHD, k2_BSHD});
-      const at::Tensor is_near_B1TS = piece.is_here_BTS.narrow(2, first, count).logical_not().unsqueeze(1);
-      const at::Tensor numbers_BHTS =
-          at::pad(difference_BHTS.masked_fill(is_near_B1TS, 0), {first, piece.is_here_BTS.size(2) - first - count});
+      const Rotation near = {.cos = terms.key.cos.slice(1, first, end), .sin = terms.key.sin.slice(1, first, end)};
+      const Rotation far = rows_at(piece.key_BS.slice(1, first, end), x);
+      const at::Tensor k2_BNHD = at::cat({rotated(k_BNHD, far, terms.layout), rotated(k_BNHD, near, terms.layout)}, -1);
+      const at::Tensor difference_BHTN =
+          at::einsum("btkgd,bnkd->bkgtn", {q2_BTHD.unflatten(2, {k_BSHD.size(2), -1}), k2_BNHD}).flatten(1, 2);
+      const at::Tensor numbers_BHTS = kept(difference_BHTN, piece.is_here_BTS, first);
       far_BHTS = far_BHTS.defined() ? far_BHTS + numbers_BHTS : numbers_BHTS;
     }
     terms.pair_bias = far_BHTS;
@@ -99,6 +97,27 @@ class Rerope : public RotaryEncoding {
     at::Tensor is_here_BTS, query_BT, key_BS;
   };
 
+  // The smallest range with every key that is true.
+  static std::pair<int64_t, int64_t> range_of(const at::Tensor& is_true_S) {
+    const at::Tensor keys_N = is_true_S.nonzero().squeeze(-1);
+    if (keys_N.numel() == 0) return {0, 0};
+    return {keys_N[0].item<int64_t>(), keys_N[-1].item<int64_t>() + 1};
+  }
+
+  // The numbers of keys `first`, .. for the pairs of a piece, 0 for others, [B, H, T, S]. Only keys between those of
+  // all queries and those of none are masked, since each pass over T x S numbers takes as long as their product.
+  static at::Tensor kept(const at::Tensor& x_BHTN, const at::Tensor& is_here_BTS, int64_t first) {
+    const int64_t end = first + x_BHTN.size(3);
+    const auto [from, to] = range_of(is_here_BTS.slice(2, first, end).flatten(0, 1).all(0).logical_not());
+    const at::Tensor is_other_B1TN = is_here_BTS.slice(2, first + from, first + to).logical_not().unsqueeze(1);
+    const auto zeros = [&](int64_t keys) {
+      return x_BHTN.new_zeros({1}).expand({x_BHTN.size(0), x_BHTN.size(1), x_BHTN.size(2), keys});
+    };
+    return at::cat({zeros(first), x_BHTN.slice(3, 0, from), x_BHTN.slice(3, from, to).masked_fill(is_other_B1TN, 0),
+                    x_BHTN.slice(3, to), zeros(is_here_BTS.size(2) - end)},
+                   3);
+  }
+
   std::vector<Piece> pieces(const at::Tensor& query_BT, const at::Tensor& key_BS) const {
     if (rule_ == Rule::kDualChunk) {
       const at::Tensor apart_BTS =
@@ -108,10 +127,10 @@ class Rerope : public RotaryEncoding {
       return {{apart_BTS.eq(1), in_next_BT.clamp_max(last), in_chunk_BS},
               {apart_BTS.ge(2), at::full_like(in_next_BT, last), in_chunk_BS}};
     }
-    const at::Tensor distance_BTS = query_BT.unsqueeze(-1) - key_BS.unsqueeze(-2);
     std::vector<Piece> both;
     for (const int64_t sign : {1, -1}) {
-      const at::Tensor is_far_BTS = (distance_BTS * sign).ge(window_);
+      const at::Tensor edge_BT = query_BT * sign - window_;
+      const at::Tensor is_far_BTS = edge_BT.unsqueeze(-1).ge((key_BS * sign).unsqueeze(-2));
       if (rule_ == Rule::kSelfExtend) {
         const int64_t shift = sign * (window_ - window_ / size_);
         both.push_back({is_far_BTS, query_BT.floor_divide(size_) + shift, key_BS.floor_divide(size_)});
