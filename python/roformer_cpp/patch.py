@@ -56,7 +56,7 @@ def patch(model: Model) -> Model:
 
     Outputs and gradients stay equal, to rounding. Parameters, their names, the configuration that ``save_pretrained``
     writes, caches and ``generate`` are unchanged. transformers computes what the kernel lacks, with one warning per
-    reason: attention weights (``output_attentions=True``), logit softcapping, other devices than the CPU.
+    reason: attention weights (``output_attentions=True``), logit softcapping, a device without kernels.
     Calls of fewer than 16 queries, as in a step of ``generate``, go to torch's attention, which is faster there; with
     attention sinks, to that of transformers. Dropout follows torch's generator, and drops other weights than
     transformers does for the same seed. The output of a query that may attend to no key, as padding before a causal
