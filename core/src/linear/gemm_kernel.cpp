@@ -171,12 +171,49 @@ struct PanelAhead {
   }
 };
 
+// Prefetches what is read of B 24 rows later. The rows are 256 bytes apart, so their lines share a quarter of the
+// nearest cache, which does not hold a block until the next rows of A.
+struct RowsOfBlockBeside {
+  const char* next;
+
+  RowsOfBlockBeside(const Product& p, int64_t vector)
+      : next(static_cast<const char*>(p.b) + (24 * kBlockColumns + vector * kLanes) * int64_t{sizeof(float)}) {}
+  HWY_INLINE void step() {
+    __builtin_prefetch(next, 0, 3);
+    next += kBlockColumns * sizeof(float);
+  }
+};
+
+// Rows by two vectors whose sums are in registers, 12 of 16. Two vectors of AVX2 are a line of the cache.
+template <class Elements>
+HWY_NOINLINE void multiply_many_rows(const Product& p) {
+  for (int64_t vector = 0; vector < kBlockVectorCount; vector += 2) {
+    for (int64_t row = 0; row < p.rows;) {
+      RowsOfBlockBeside beside(p, vector);
+      const int64_t rows = p.rows - row;
+      if (rows >= 6) {
+        multiply_block<Elements, 6, 2>(p, row, vector, beside), row += 6;
+      } else if (rows >= 4) {
+        multiply_block<Elements, 4, 2>(p, row, vector, beside), row += 4;
+      } else if (rows >= 2) {
+        multiply_block<Elements, 2, 2>(p, row, vector, beside), row += 2;
+      } else {
+        multiply_block<Elements, 1, 2>(p, row, vector, beside), row += 1;
+      }
+    }
+  }
+}
+
 // Takes as many rows together as the registers hold, in parts of nearly equal size. A single part does not prefetch its
 // block.
 template <class Elements>
 HWY_NOINLINE void multiply_panel(const Product& p, BlockUnits following, bool asked) {
   const int64_t parts = (p.rows + kPanelRows - 1) / kPanelRows;
-  if (HWY_TARGET != HWY_AVX3 && parts > 1) return multiply<Elements>(p);
+  if constexpr (HWY_TARGET != HWY_AVX3) {
+    constexpr int64_t kManyRows = 8;  // fewer wait for memory, where longer parts of lines are faster
+    if (p.rows >= kManyRows) return multiply_many_rows<Elements>(p);
+    if (parts > 1) return multiply<Elements>(p);
+  }
   asked = asked && parts > 1;
   PanelAhead ahead(p, parts, following, asked);
   for (int64_t part = 0, row = 0; part < parts; ++part) {
