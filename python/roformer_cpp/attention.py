@@ -71,8 +71,8 @@ def attention(
             (UniLM, arXiv 1905.03197): tokens of the prefix see each other, later ones all that is before them. No array
             ``[T, S]`` is made. Not with a window that is limited to the left or not at all.
         kernel: ``"fused"``: a tiled kernel for float32, bfloat16 and float16, on CPUs and, with Triton, on GPUs; memory
-            linear in T, first derivatives only. ``"explicit"``: torch operations, any dtype, derivatives of any order. ``"ref"``:
-            float64 loops. ``"auto"``: fused where it can compute the call, else explicit.
+            linear in T, first derivatives only. ``"explicit"``: torch operations, any dtype, derivatives of any order.
+            ``"ref"``: float64 loops. ``"auto"``: fused where it can compute the call, else explicit.
         heads_first: whether ``q``, ``k``, ``v`` and the result have heads before tokens, as in
             ``torch.nn.functional.scaled_dot_product_attention``. Read and written through strides, without a copy.
         scale: of the scores, s in the equation, instead of ``1/sqrt(D)``. Not with terms that have one.
