@@ -27,7 +27,7 @@ def trained(tmp_path_factory):
     torch.set_num_threads(1)  # the operations are small, and other tests run at the same time
     model = transformers.MarianMTModel(transformers.MarianConfig(**SIZES))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    for step in range(300):
+    for step in range(500):
         rows = random_sources(32, step)
         ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
         labels = ids.masked_fill(ids == PAD, -100)
