@@ -119,23 +119,25 @@ HWY_INLINE void multiply_block(const Product& p, int64_t row, int64_t vector, Be
   }
 }
 
-template <class Elements, int kVectors>
-HWY_INLINE void multiply_columns(const Product& p, int64_t vector) {
-  NothingBeside nothing;
+// All rows, kRows and then fewer at a time, by kVectors vectors; each block of rows begins with a copy of `beside`.
+template <class Elements, int kRows, int kVectors, class Beside>
+HWY_INLINE void multiply_columns(const Product& p, int64_t vector, const Beside& beside) {
   int64_t row = 0;
-  for (; row + kBlockRows <= p.rows; row += kBlockRows) {
-    multiply_block<Elements, kBlockRows, kVectors>(p, row, vector, nothing);
+  for (; row + kRows <= p.rows; row += kRows) {
+    Beside own = beside;
+    multiply_block<Elements, kRows, kVectors>(p, row, vector, own);
     if (p.ahead != nullptr) p.ahead->step();
   }
-  if (kBlockRows > 4 && row + 4 <= p.rows) {
-    multiply_block<Elements, 4, kVectors>(p, row, vector, nothing);
-    row += 4;
+  Beside own = beside;
+  if (kRows > 4 && row + 4 <= p.rows) {
+    multiply_block<Elements, 4, kVectors>(p, row, vector, own);
+    row += 4, own = beside;
   }
   if (row + 2 <= p.rows) {
-    multiply_block<Elements, 2, kVectors>(p, row, vector, nothing);
-    row += 2;
+    multiply_block<Elements, 2, kVectors>(p, row, vector, own);
+    row += 2, own = beside;
   }
-  if (row < p.rows) multiply_block<Elements, 1, kVectors>(p, row, vector, nothing);
+  if (row < p.rows) multiply_block<Elements, 1, kVectors>(p, row, vector, own);
 }
 
 template <class Elements>
@@ -143,10 +145,10 @@ HWY_NOINLINE void multiply(const Product& p) {
   int64_t vector = 0;
   // Four vectors are two and two: three and one would leave the accumulators of the one waiting for each other.
   for (; p.vectors - vector >= kBlockVectors && p.vectors - vector != 4; vector += kBlockVectors) {
-    multiply_columns<Elements, kBlockVectors>(p, vector);
+    multiply_columns<Elements, kBlockRows, kBlockVectors>(p, vector, NothingBeside());
   }
-  for (; p.vectors - vector >= 2; vector += 2) multiply_columns<Elements, 2>(p, vector);
-  if (vector < p.vectors) multiply_columns<Elements, 1>(p, vector);
+  for (; p.vectors - vector >= 2; vector += 2) multiply_columns<Elements, kBlockRows, 2>(p, vector, NothingBeside());
+  if (vector < p.vectors) multiply_columns<Elements, kBlockRows, 1>(p, vector, NothingBeside());
 }
 
 }  // namespace HWY_NAMESPACE

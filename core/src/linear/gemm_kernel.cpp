@@ -188,19 +188,7 @@ struct RowsOfBlockBeside {
 template <class Elements>
 HWY_NOINLINE void multiply_many_rows(const Product& p) {
   for (int64_t vector = 0; vector < kBlockVectorCount; vector += 2) {
-    for (int64_t row = 0; row < p.rows;) {
-      RowsOfBlockBeside beside(p, vector);
-      const int64_t rows = p.rows - row;
-      if (rows >= 6) {
-        multiply_block<Elements, 6, 2>(p, row, vector, beside), row += 6;
-      } else if (rows >= 4) {
-        multiply_block<Elements, 4, 2>(p, row, vector, beside), row += 4;
-      } else if (rows >= 2) {
-        multiply_block<Elements, 2, 2>(p, row, vector, beside), row += 2;
-      } else {
-        multiply_block<Elements, 1, 2>(p, row, vector, beside), row += 1;
-      }
-    }
+    multiply_columns<Elements, 6, 2>(p, vector, RowsOfBlockBeside(p, vector));
   }
 }
 
