@@ -62,18 +62,17 @@ class Rerope : public RotaryEncoding {
 
   Terms compute_terms(int64_t, const Shared& shared, const Projections& projections) override {
     const NoAutocast no_autocast;
-    const ReadVectors x = read_vectors("rerope", projections, head_dim_);
+    const ReadVectors x = read_grouped_vectors("rerope", projections, head_dim_);
     Terms terms = shared.terms;
     terms.scale = x.scale;
     const at::Tensor query_BT = on_device(shared.positions.query.ids, x.q_BTHD.device()),
                      key_BS = on_device(shared.positions.key.ids, x.q_BTHD.device());
-    const at::Tensor k_BSHD = projections.key_BSHD.to(x.q_BTHD.scalar_type());
     at::Tensor far_BHTS;
     for (const Piece& piece : pieces(query_BT, key_BS)) {
       const auto [first, end] = range_of(piece.is_here_BTS.flatten(0, 1).any(0));
       if (first == end) continue;
       // One product of twice the width is the difference of the two scores. Heads of a group share the keys' rows.
-      const at::Tensor k_BNHD = k_BSHD.slice(1, first, end);
+      const at::Tensor k_BNHD = x.k_BSHD.slice(1, first, end);
       const at::Tensor q2_BTHD = at::cat({rotated(x.q_BTHD, rows_at(piece.query_BT, x), terms.layout) * x.scale,
                                           rotated(x.q_BTHD, terms.query, terms.layout) * -x.scale},
                                          -1);
@@ -81,7 +80,7 @@ class Rerope : public RotaryEncoding {
       const Rotation far = rows_at(piece.key_BS.slice(1, first, end), x);
       const at::Tensor k2_BNHD = at::cat({rotated(k_BNHD, far, terms.layout), rotated(k_BNHD, near, terms.layout)}, -1);
       const at::Tensor difference_BHTN =
-          at::einsum("btkgd,bnkd->bkgtn", {q2_BTHD.unflatten(2, {k_BSHD.size(2), -1}), k2_BNHD}).flatten(1, 2);
+          at::einsum("btkgd,bnkd->bkgtn", {q2_BTHD.unflatten(2, {x.k_BSHD.size(2), -1}), k2_BNHD}).flatten(1, 2);
       const at::Tensor numbers_BHTS = kept(difference_BHTN, piece.is_here_BTS, first);
       far_BHTS = far_BHTS.defined() ? far_BHTS + numbers_BHTS : numbers_BHTS;
     }

@@ -86,18 +86,24 @@ at::Tensor projected_rows(const at::Tensor& rows_RC, const at::Tensor& weight, c
 
 at::Tensor ReadVectors::scores() const { return at::einsum("bthd,bshd->bhts", {q_BTHD, k_BSHD}) * scale; }
 
-ReadVectors read_vectors(std::string_view where, const Projections& given, int64_t head_dim,
-                         std::optional<int64_t> heads) {
+ReadVectors read_grouped_vectors(std::string_view where, const Projections& given, int64_t head_dim,
+                                 std::optional<int64_t> heads) {
   const at::Tensor &q_BTHD = given.query_BTHD, &k_BSHD = given.key_BSHD;
   if (q_BTHD.size(3) != head_dim) {
     fail(where, "queries must have head_dim {} numbers, got {}", head_dim, q_BTHD.size(3));
   }
   if (heads && q_BTHD.size(2) != *heads) fail(where, "queries must have {} heads, got {}", *heads, q_BTHD.size(2));
-  const int64_t group = q_BTHD.size(2) / k_BSHD.size(2);
   const at::ScalarType dtype = ops::row_dtype(q_BTHD.scalar_type());
-  return {.q_BTHD = q_BTHD.to(dtype),
-          .k_BSHD = (group == 1 ? k_BSHD : k_BSHD.repeat_interleave(group, 2)).to(dtype),
-          .scale = 1 / std::sqrt(static_cast<double>(head_dim))};
+  return {
+      .q_BTHD = q_BTHD.to(dtype), .k_BSHD = k_BSHD.to(dtype), .scale = 1 / std::sqrt(static_cast<double>(head_dim))};
+}
+
+ReadVectors read_vectors(std::string_view where, const Projections& given, int64_t head_dim,
+                         std::optional<int64_t> heads) {
+  ReadVectors x = read_grouped_vectors(where, given, head_dim, heads);
+  const int64_t group = x.q_BTHD.size(2) / x.k_BSHD.size(2);
+  if (group != 1) x.k_BSHD = x.k_BSHD.repeat_interleave(group, 2);
+  return x;
 }
 
 at::Tensor read_hidden(std::string_view where, const at::Tensor& hidden_BTC, int64_t width, const at::Tensor& like) {

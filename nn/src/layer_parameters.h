@@ -68,6 +68,9 @@ struct ReadVectors {
 // Throws Error for vectors whose size is not head_dim, or that have other heads than those given.
 ReadVectors read_vectors(std::string_view where, const Projections& given, int64_t head_dim,
                          std::optional<int64_t> heads = {});
+// The same with as many heads of keys as given, each of which serves a group of heads of queries.
+ReadVectors read_grouped_vectors(std::string_view where, const Projections& given, int64_t head_dim,
+                                 std::optional<int64_t> heads = {});
 
 // The input of a layer [B,T,width] in the dtype of a parameter, at least float32. Throws Error for another shape.
 at::Tensor read_hidden(std::string_view where, const at::Tensor& hidden_BTC, int64_t width, const at::Tensor& like);
