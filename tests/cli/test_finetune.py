@@ -21,8 +21,9 @@ def tuned(request, trained, tmp_path_factory):
     """A model of each task, its files, and the lines that finetune gave."""
     folder = tmp_path_factory.mktemp(request.param)
     files = task_files.write_splits(folder, task_files.KINDS[request.param])
-    epochs = dict(answers=8, multi_label=30, regression=6).get(request.param, 4)
-    lines = results(*options(trained, files, folder / "out", request.param, "--epochs", epochs))
+    epochs = dict(answers=8, multi_label=30, regression=6, classification=8).get(request.param, 4)
+    pooling = ["--classifier-pooling", "mean"] if request.param == "multi_label" else []
+    lines = results(*options(trained, files, folder / "out", request.param, "--epochs", epochs, *pooling))
     return request.param, folder / "out", files, lines
 
 
@@ -216,9 +217,9 @@ def test_long_texts_are_read_in_windows(trained, tmp_path):
     files = task_files.write_splits(tmp_path, far)
     accuracy = {}
     for name, more in dict(
-        head=[], tail=["--keep", "tail"], windows=["--windows", 8, "--stride", 4, "--epochs", 10]
+        head=[], tail=["--keep", "tail"], windows=["--windows", 8, "--stride", 4, "--epochs", 20]
     ).items():
-        more = ["--max-length", 24, "--epochs", 5, *more]
+        more = ["--max-length", 24, "--learning-rates", "5e-3", "--epochs", 8, *more]
         lines = results(*options(trained, files, tmp_path / name, "classification", *more))
         accuracy[name] = lines[-1]["chosen"]["test"]["accuracy"]
     assert accuracy["head"] < 0.7 < accuracy["tail"] and accuracy["windows"] > 0.7, accuracy
