@@ -3,6 +3,7 @@
 #include "rf/model/foreign_models.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -389,9 +390,39 @@ json text_keys(const json& file, const ModelFamily& family, const std::string& w
 
 }  // namespace
 
-ModelConfig parse_foreign_config(const json& whole, const std::string& where) {
-  const ModelFamily& family = *family_in(whole);
-  const json file = text_keys(whole, family, where);
+namespace {
+
+// `text` with `name` in place of the whole word `word`.
+std::string with_word(std::string text, std::string_view word, std::string_view name) {
+  const auto is_inside = [&](size_t place) {
+    return place < text.size() && (std::isalnum(static_cast<unsigned char>(text[place])) != 0 || text[place] == '_');
+  };
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at)) {
+    const bool is_whole = (at == 0 || !is_inside(at - 1)) && !is_inside(at + word.size());
+    if (is_whole) text.replace(at, word.size(), name);
+    at += is_whole ? name.size() : word.size();
+  }
+  return text;
+}
+
+// The result of read(), which knows keys by their usual names; what it refuses, is said with the names of `file`.
+template <typename Read>
+ModelConfig with_names_of(const json& file, const ModelFamily& family, const std::string& where, const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    const std::string prefix = "[" + where + "] ", whole = error.what();
+    if (!whole.starts_with(prefix)) throw;
+    std::string rule = whole.substr(prefix.size());
+    for (const auto& [theirs, ours] : family.renamed_keys) {
+      const bool is_theirs = file.contains(theirs) && given(file, std::string(ours)) == nullptr;
+      if (is_theirs) rule = with_word(std::move(rule), ours, theirs);
+    }
+    throw Error(where, rule);
+  }
+}
+
+ModelConfig parse_keys(const json& file, const ModelFamily& family, const std::string& where) {
   const json object = with_defaults(file, family, where, "");
   const Keys keys(object, where, "");
   ModelConfig config = read_keys(keys, family);
@@ -427,6 +458,39 @@ ModelConfig parse_foreign_config(const json& whole, const std::string& where) {
   return config;
 }
 
+}  // namespace
+
+ModelConfig parse_foreign_config(const json& whole, const std::string& where) {
+  const ModelFamily& family = *family_in(whole);
+  const json file = text_keys(whole, family, where);
+  return with_names_of(file, family, where, [&] { return parse_keys(file, family, where); });
+}
+
+namespace {
+
+ModelConfig read_decoder_keys(const json& file, const ModelFamily& family, const std::string& path,
+                              const std::string& model_dir) {
+  const json object = with_defaults(file, family, path, model_dir);
+  const Keys keys(object, path, "");
+  ModelConfig config = read_keys(keys, family);
+  if (family.rotates && config.positions.relative == PositionSpec::Relative::kNone) {
+    const RotaryReport report = rotary_report(model_dir);
+    read_rotation(report, path, family, config);
+    read_windows(object, keys, family, config);
+    leave_unrotated(report, config);
+    if (report.length == 0 && config.rotations[0].spec.changes_with_length())
+      fail(path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
+  } else {
+    read_positions(keys, config);
+  }
+  check_unread_keys(file, path, family, config);
+  read_decoder_head(keys, config);
+  read_stop_ids(object, model_dir, config);
+  return config;
+}
+
+}  // namespace
+
 ModelConfig read_decoder_config(const std::string& model_dir) {
   const json file = config_json(model_dir);
   const std::string path = (fs::path(model_dir) / "config.json").string();
@@ -434,23 +498,7 @@ ModelConfig read_decoder_config(const std::string& model_dir) {
   const ModelFamily* family = find_family(&ModelFamily::model_type, type);
   if (family == nullptr || family->heads != Family::kDecoder)
     fail(path, "model_type must be {}, got {}", fmt::join(decoder_types(), ", "), io::printable(type));
-  const json object = with_defaults(file, *family, path, model_dir);
-  const Keys keys(object, path, "");
-  ModelConfig config = read_keys(keys, *family);
-  if (family->rotates && config.positions.relative == PositionSpec::Relative::kNone) {
-    const RotaryReport report = rotary_report(model_dir);
-    read_rotation(report, path, *family, config);
-    read_windows(object, keys, *family, config);
-    leave_unrotated(report, config);
-    if (report.length == 0 && config.rotations[0].spec.changes_with_length())
-      fail(path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
-  } else {
-    read_positions(keys, config);
-  }
-  check_unread_keys(file, path, *family, config);
-  read_decoder_head(keys, config);
-  read_stop_ids(object, model_dir, config);
-  return config;
+  return with_names_of(file, *family, path, [&] { return read_decoder_keys(file, *family, path, model_dir); });
 }
 
 ModelConfig load_any_config(const std::string& path) {

@@ -183,6 +183,8 @@ def test_bad_config(family, changes, message, tmp_path):
     make_encoder(family, "Model", tmp_path)
     renamed = {"hidden_size": "dim", "num_attention_heads": "n_heads", "hidden_act": "activation"}
     if family == "distilbert":
+        for usual in renamed.keys() & {key for key, value in changes.items() if value is not None}:
+            message = message.replace(usual, renamed[usual])
         changes = {renamed.get(key, key): value for key, value in changes.items()}
     change_config(tmp_path, **changes)
     with pytest.raises(EngineError, match=message):
@@ -328,6 +330,8 @@ CHOICES = {"architectures": ["ElectraForMultipleChoice"]}
         ("roberta", {"position_embedding_type": "relative_key"}, "position_embedding_type must be"),
         ("xlm-roberta", {"rope_theta": 100.0}, "rope_theta must be"),
         ("distilbert", {"hidden_size": 40}, "dim and hidden_size must be equal, got 48 and 40"),
+        ("distilbert", {"hidden_dim": 0}, "hidden_dim must be an integer from 1 to .*, got 0"),
+        ("distilbert", {"dim": 49}, "dim must be a multiple of n_heads, got 49 and 4"),
         ("mpnet", {"relative_attention_num_buckets": 31}, "relative_attention_num_buckets must be at least 32, got 31"),
         ("deberta-v2", {"conv_kernel_size": 4}, "conv_kernel_size must be odd and at most 127, got 4"),
         ("deberta-v2", {"conv_kernel_size": 129}, "conv_kernel_size must be odd and at most 127, got 129"),

@@ -220,6 +220,7 @@ REFUSED = {
     "falcon in turn": ("falcon-7b", {"new_decoder_architecture": True, "parallel_attn": False, "num_kv_heads": 2},
                        "parallel_attn must be true with new_decoder_architecture, got false"),
     "gpt2's scale by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+    "gptj of two and a half heads": ("gpt-j-6b", {"n_head": 2.5}, "n_head must be an integer from 1 to .*, got 2.5"),
     "gptj without a scale": ("gpt-j-6b", {"scale_attn_weights": False}, "scale_attn_weights must be true, got false"),
     "gemma2 both ways": ("gemma-2-2b", {"use_bidirectional_attention": True}, "use_bidirectional_attention must be"),
     "a negative cap": ("gemma-2-2b", {"attn_logit_softcapping": -1}, "attn_logit_softcapping must be"),
