@@ -1,5 +1,6 @@
-# rf_module(<name> [SHARED] [TORCH_HEADERS] SOURCES ... LINKS ... [PRIVATE_LINKS ...] [UNITY <files>] [EXPORTS <file>])
-# TORCH_HEADERS: its files use the precompiled headers of torch (torch.cmake). A module is a library rf_<name>, alias
+# rf_module(<name> [SHARED] [TORCH_HEADERS] [CONTROL] SOURCES ... LINKS ... [PRIVATE_LINKS ...] [UNITY <files>] [EXPORTS <file>])
+# TORCH_HEADERS: its files use the precompiled headers of torch (torch.cmake). CONTROL: it has no loops over tokens or
+# numbers, and -O1 compiles it in two thirds of the time. A module is a library rf_<name>, alias
 # rf::<name>, whose public headers live in <name>/include. Only modules that it links are on its include path, so
 # including a header of another module does not compile. EXPORTS is for libraries that other programs link: a linker
 # version script with the symbols that they may use. Such a library has a soname; while the major version is 0, each
@@ -13,8 +14,8 @@ if(ROFORMER_SANITIZE)
 endif()
 
 # rf_unity(<target> <files>): the compiler reads this many files of a target as one, because parsing headers dominates
-# compile time, even with torch precompiled. The files of a group then share names in anonymous namespaces. With
-# -DROFORMER_UNITY=OFF each file is compiled alone, which is faster if you change a single file.
+# compile time, even with torch precompiled, and templates are instantiated once. The files of a group then share names in
+# anonymous namespaces. With -DROFORMER_UNITY=OFF each file is compiled alone, which is faster if you change a single file.
 option(ROFORMER_UNITY "Compile several source files of a module at once" ON)
 function(rf_unity target files)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${ROFORMER_UNITY} UNITY_BUILD_BATCH_SIZE ${files})
@@ -28,7 +29,7 @@ function(rf_unity_group name)
 endfunction()
 
 function(rf_module name)
-  cmake_parse_arguments(MODULE "SHARED;TORCH_HEADERS" "EXPORTS;UNITY" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(MODULE "SHARED;TORCH_HEADERS;CONTROL" "EXPORTS;UNITY" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   set(kind STATIC)
   if(MODULE_SHARED)
     set(kind SHARED)
@@ -40,6 +41,9 @@ function(rf_module name)
   target_link_libraries(rf_${name} PUBLIC ${MODULE_LINKS} PRIVATE rf_warnings ${MODULE_PRIVATE_LINKS})
   if(MODULE_TORCH_HEADERS)
     rf_use_torch_headers(rf_${name})
+  endif()
+  if(MODULE_CONTROL)
+    target_compile_options(rf_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
   if(MODULE_UNITY)
     rf_unity(rf_${name} ${MODULE_UNITY})

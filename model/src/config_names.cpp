@@ -46,7 +46,7 @@ constexpr Named<Activation> kActivations[] = {
     {"tanh", Activation::kTanh},
 };
 
-constexpr Named<Family> kFamilies[] = {
+constexpr Named<Family> kFamilyNames[] = {
     {"roformer", Family::kRoFormer}, {"bert", Family::kBert}, {"roformer_v2", Family::kRoFormerV2}};
 
 struct Stem {
@@ -100,9 +100,9 @@ Architecture parse_architecture(const std::string& name) {
 std::optional<Activation> activation_of_name(std::string_view name) { return value_of(kActivations, name); }
 std::string_view name_of_activation(Activation activation) { return name_of(kActivations, activation); }
 std::string_view family_name(Family family) {
-  return family == Family::kDecoder ? "decoder" : name_of(kFamilies, family);
+  return family == Family::kDecoder ? "decoder" : name_of(kFamilyNames, family);
 }
-std::optional<Family> family_of_name(std::string_view name) { return value_of(kFamilies, name); }
+std::optional<Family> family_of_name(std::string_view name) { return value_of(kFamilyNames, name); }
 
 BlockSpec block_of(Family family) {
   if (family != Family::kRoFormerV2) return {};
@@ -126,7 +126,7 @@ BlockSpec modernbert_block() {
 
 std::vector<std::string_view> encoder_types() {
   std::vector<std::string_view> types;
-  for (const auto& family : kFamilies) types.push_back(family.name);
+  for (const auto& family : kFamilyNames) types.push_back(family.name);
   types.insert(types.end(), {"nezha", "rf_encoder"});
   const std::vector<std::string_view> foreign = foreign_types(Family::kBert);
   types.insert(types.end(), foreign.begin(), foreign.end());

@@ -30,7 +30,7 @@ namespace {
 std::mutex one_seed_at_a_time;
 
 // N(0, deviation^2); truncated at two deviations, by the inverse of its distribution function.
-at::Tensor& draw(at::Tensor& value, const InitialValues& initial) {
+at::Tensor& draw_values(at::Tensor& value, const InitialValues& initial) {
   if (!initial.truncated) return value.normal_(0, initial.deviation);
   constexpr double kCut = 2;
   const double share = std::erf(kCut / std::numbers::sqrt2);
@@ -41,9 +41,9 @@ at::Tensor initial_value(const WeightSpec& spec, const ModelConfig& config) {
   at::Tensor value = at::empty(spec.shape, at::kFloat);
   if (EmptyParameters::wanted()) return value;
   switch (spec.role) {
-    case WeightRole::kMatrix: return draw(value, initial_values(config, spec));
+    case WeightRole::kMatrix: return draw_values(value, initial_values(config, spec));
     case WeightRole::kEmbedding:
-      draw(value, initial_values(config, spec));
+      draw_values(value, initial_values(config, spec));
       if (spec.name.ends_with("word_embeddings.weight")) value[config.pad_token_id].zero_();
       return value;
     case WeightRole::kNormGain: return value.fill_(1);

@@ -14,7 +14,7 @@
 namespace rf::ops {
 namespace {
 
-rf_rope_direction parse_direction(std::string_view direction) {
+rf_rope_direction rotate_direction(std::string_view direction) {
   return parse_name<rf_rope_direction>("rotate", "direction", direction,
                                        {{"forward", RF_ROPE_FORWARD}, {"transpose", RF_ROPE_TRANSPOSE}});
 }
@@ -33,7 +33,7 @@ void check_rows(const at::Tensor& x, const at::Tensor& rows, const char* name) {
 void check_arguments(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
                      std::string_view direction) {
   parse_layout("rotate", layout);
-  parse_direction(direction);
+  rotate_direction(direction);
   TORCH_CHECK_VALUE(core_dtype(x.scalar_type()), "[rotate] x must be float32, float64, bfloat16 or float16, got ",
                     x.scalar_type());
   TORCH_CHECK_VALUE(x.dim() == 4, "[rotate] x must be [batch, tokens, heads, head_dim], got a tensor of ", x.dim(),
@@ -60,7 +60,7 @@ at::Tensor rotate_cpu(const at::Tensor& x, const at::Tensor& cos, const at::Tens
   if (c.strides() != s.strides()) c = c.contiguous(), s = s.contiguous();
   auto args = data_args<rf_rope_rows_args>(x_BTHD, y);
   args.layout = parse_layout("rotate", layout);
-  args.direction = parse_direction(direction);
+  args.direction = rotate_direction(direction);
   args.num_freqs = c.size(2);
   args.cos = c.const_data_ptr();
   args.sin = s.const_data_ptr();

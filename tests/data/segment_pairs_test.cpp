@@ -12,7 +12,7 @@
 namespace rf::data {
 namespace {
 
-constexpr int64_t kFirst = 5, kVocab = kFirst + 60000;
+constexpr int64_t kFirst = 5, kPairVocab = kFirst + 60000;
 
 struct Documents {
   std::vector<TestDocument> made;
@@ -92,7 +92,7 @@ class PairsOfSegments : public testing::TestWithParam<Packing> {
     return {.max_length = max_length, .batch_size = 1, .packing = GetParam(), .seed = 5, .pairs = pairs};
   }
   std::shared_ptr<const Split> split(const Documents& documents) {
-    return make_split(directory_, documents.made, kVocab, 37);
+    return make_split(directory_, documents.made, kPairVocab, 37);
   }
   const Directory directory_;
 };
@@ -161,7 +161,7 @@ TEST_P(PairsOfSegments, SegmentsBeginWithWords) {
     const Directory directory;
     const Documents documents(sizes(100, 40, 300), /*words=*/true);
     int64_t labels = 0;
-    for (const Pair& pair : epoch_pairs(make_split(directory, documents.made, kVocab), options(task))) {
+    for (const Pair& pair : epoch_pairs(make_split(directory, documents.made, kPairVocab), options(task))) {
       if (pair.first.size() + pair.second.size() < 16) continue;  // a rest may have no word of its own
       EXPECT_TRUE(documents.starts_word.contains(pair.first.front()));
       EXPECT_TRUE(documents.starts_word.contains(pair.second.front()));
@@ -199,7 +199,7 @@ TEST_P(PairsOfSegments, BadInputIsNamed) {
   const auto message = [&](const std::vector<int64_t>& document_sizes, const BatchOptions& given) {
     const Directory directory;
     const Documents documents(document_sizes);
-    const auto data = make_split(directory, documents.made, kVocab);
+    const auto data = make_split(directory, documents.made, kPairVocab);
     return error_of([&] { Batcher(data, kSpecial, given); });
   };
   expect_has(message({1, 1}, options(Pairs::kSentenceOrder)), "must have a document of at least 2 tokens");
@@ -229,7 +229,7 @@ INSTANTIATE_TEST_SUITE_P(Batcher, PairsOfSegments, testing::Values(Packing::kPad
 TEST(SegmentPairs, PaddedAndPackedAreTheSame) {
   const Directory directory;
   const Documents documents(sizes(60, 2, 200), /*words=*/true);
-  const auto data = make_split(directory, documents.made, kVocab);
+  const auto data = make_split(directory, documents.made, kPairVocab);
   std::multiset<Pair> found[2];
   std::multiset<int64_t> masked[2];
   for (const Packing packing : {Packing::kPadded, Packing::kPacked}) {

@@ -16,20 +16,20 @@ using engine::Generator;
 using engine::Model;
 using engine::Search;
 
-struct Case {
+struct Generation {
   std::vector<std::vector<int32_t>> prompts;
   GenerationOptions options;
   std::vector<std::vector<Generated>> alone{};
 };
 
-std::vector<Case> runs_of(const Model& model) {
+std::vector<Generation> runs_of(const Model& model) {
   const auto prompt = [](int length) { return batch_of({length}).ids; };
-  std::vector<Case> runs;
+  std::vector<Generation> runs;
   runs.push_back({{prompt(1)}, {.max_new_tokens = 9}});
   runs.push_back({{prompt(13), prompt(4), prompt(2)}, {.max_new_tokens = 3, .batch = 2}});
   runs.push_back({{prompt(7)}, {.search = Search::kSample, .max_new_tokens = 8, .temperature = 2, .seed = 5}});
   runs.push_back({{prompt(7), prompt(5)}, {.search = Search::kBeams, .max_new_tokens = 5, .beams = 3}});
-  for (Case& each : runs) each.alone = Generator(model).generate(each.prompts, each.options);
+  for (Generation& each : runs) each.alone = Generator(model).generate(each.prompts, each.options);
   return runs;
 }
 
@@ -69,9 +69,9 @@ class Together : public ::testing::TestWithParam<nlohmann::json> {};
 TEST_P(Together, EachHasTheResultThatItHasAlone) {
   const ModelDirectory directory(GetParam());
   const Model model(directory.path());
-  const std::vector<Case> runs = runs_of(model);
+  const std::vector<Generation> runs = runs_of(model);
   std::vector<Generator> generators;
-  for (const Case& each : runs) generators.emplace_back(model).begin(each.prompts, each.options);
+  for (const Generation& each : runs) generators.emplace_back(model).begin(each.prompts, each.options);
   for (const std::exception_ptr& error : go(generators)) EXPECT_EQ(error, nullptr);
   for (size_t i = 0; i < runs.size(); ++i) expect_equal(generators[i].take(), runs[i].alone);
 }
@@ -85,13 +85,13 @@ INSTANTIATE_TEST_SUITE_P(Models, Together,
 TEST(StepsTogether, AnErrorConcernsItsGeneratorAlone) {
   const ModelDirectory directory(small_config("roformer", "RoFormerForCausalLM", {{"is_decoder", true}}));
   const Model model(directory.path());
-  std::vector<Case> runs = runs_of(model);
+  std::vector<Generation> runs = runs_of(model);
   runs[1].options.is_end = [](std::span<const int32_t>, std::span<const int32_t> added) {
     if (added.size() == 2) throw std::runtime_error("no further");
     return false;
   };
   std::vector<Generator> generators;
-  for (const Case& each : runs) generators.emplace_back(model).begin(each.prompts, each.options);
+  for (const Generation& each : runs) generators.emplace_back(model).begin(each.prompts, each.options);
   const std::vector<std::exception_ptr> errors = go(generators);
   ASSERT_NE(errors[1], nullptr);
   EXPECT_THROW(std::rethrow_exception(errors[1]), std::runtime_error);

@@ -7,7 +7,7 @@ namespace rf::text {
 
 namespace {
 
-constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 }  // namespace
 
@@ -16,7 +16,7 @@ DecodedBase64 decode_base64(std::string_view digits) {
   uint32_t held = 0;
   int bits = 0;
   for (const char c : digits) {
-    const size_t digit = kDigits.find(c);
+    const size_t digit = kBase64Digits.find(c);
     if (digit == std::string_view::npos) {
       decoded.wrong = c;
       break;
@@ -37,7 +37,7 @@ std::string encode_base64(std::string_view bytes) {
     const uint32_t bits = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
     const size_t left = bytes.size() - i;
     for (size_t digit = 0; digit < 4; ++digit) {
-      text.push_back(digit <= left ? kDigits[bits >> (18 - 6 * digit) & 63] : '=');
+      text.push_back(digit <= left ? kBase64Digits[bits >> (18 - 6 * digit) & 63] : '=');
     }
   }
   return text;
