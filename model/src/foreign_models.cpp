@@ -405,7 +405,7 @@ std::string with_word(std::string text, std::string_view word, std::string_view 
   return text;
 }
 
-// The result of read(), which knows keys by their usual names; what it refuses, is said with the names of `file`.
+// The result of read(), which knows keys by their usual names; its errors name them as `file` does.
 template <typename Read>
 ModelConfig with_names_of(const json& file, const ModelFamily& family, const std::string& where, const Read& read) {
   try {
