@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tests=0 installed=0
+tests=0 installed=0 build=build/release beside_pip=
 case "${1:-}" in
   "") ;;
   --tests) tests=1 ;;
@@ -60,6 +60,13 @@ else
   python=$PWD/.venv/bin/python
   # An environment without pip was not completed.
   "$python" -m pip --version >/dev/null 2>&1 || { say "making .venv"; python3 -m venv .venv; }
+  if [ ! -e "$build/build.ninja" ]; then
+    # pip uses one core. The build at the end reports what fails here.
+    { ROFORMER_PYTHON=$python cmake --preset release -DROFORMER_TORCH=OFF -DROFORMER_PYTHON_MODULE=OFF &&
+      exec ninja -C "$build" rf_core rf_engine rf_text; } >/dev/null 2>&1 &
+    beside_pip=$!
+    trap 'kill "$beside_pip" 2>/dev/null || true' EXIT
+  fi
   files=(requirements.txt)
   [ "$tests" = 0 ] || files+=(requirements-dev.txt requirements-site.txt)
   for file in "${files[@]}"; do
@@ -71,6 +78,10 @@ else
       cp "$file" "$stamp"
     fi
   done
+  if [ -n "$beside_pip" ]; then
+    wait "$beside_pip" || true
+    trap - EXIT
+  fi
   # `import roformer_cpp` in the environment means the package of this checkout, and `roformer` its program.
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   echo "$PWD/python" >"$site/roformer_cpp.pth"
@@ -98,16 +109,16 @@ fi
 
 # --- build ------------------------------------------------------------------------------------------------------------
 # Configured again only for another Python or its packages, or for the tests; Ninja notices changes of the build files.
-build=build/release
 export ROFORMER_PYTHON=$python
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true; }
 with_tests=$(cached ROFORMER_TESTS)
 [ "$tests" = 0 ] || with_tests=ON
 if [ ! -e "$build/build.ninja" ] || [ "$(cached ROFORMER_PYTHON)" != "$python" ] ||
-  [ "$(cached ROFORMER_TESTS)" != "$with_tests" ] || [ "$installed" = 1 ]; then
+  [ "$(cached ROFORMER_TESTS)" != "$with_tests" ] || [ "$(cached ROFORMER_TORCH)" != ON ] || [ "$installed" = 1 ]; then
   say "configuring $build"
   log=$(mktemp)
-  cmake --preset release -DROFORMER_TESTS="${with_tests:-OFF}" >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; exit 1; }
+  cmake --preset release -DROFORMER_TESTS="${with_tests:-OFF}" -DROFORMER_TORCH=ON -DROFORMER_PYTHON_MODULE=ON \
+    >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; exit 1; }
   rm -f "$log"
 fi
 say "building $build"

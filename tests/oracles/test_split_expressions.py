@@ -3,11 +3,13 @@
 import json
 import random
 import time
+import unicodedata
 
 import gguf
 import pytest
 import transformers
 from tokenizer_probe import ask, check_decoding, check_texts, of_texts, random_texts, refusal
+from tokenizer_texts import code_points
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import roformer_cpp
@@ -139,9 +141,12 @@ def test_hostile_strings(tmp_path, pattern):
 
 @pytest.mark.parametrize("pattern", ["llama3", "o200k", "deepseek", "deepseek-llm"])
 def test_every_code_point(tmp_path, pattern):
+    """Of long rows of one category, every 31st and the ends: expressions name categories, and lists of letters."""
     wrapped = save(train(pattern), tmp_path)
-    codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    codes = [code for code in codes if code < 0x32000 or code % 64 == 0 or 0xE0000 <= code < 0xE0200]
+    listed = {*range(0x3400), *range(0xA000, 0xAC00), *range(0xF900, 0x12000), *[ord(x) for x in "一龥가\ud7ff"]}
+    category = [unicodedata.category(chr(code)) for code in range(0x110000)] + [""]
+    ends = {code for code in range(0x110000) if not category[code - 1] == category[code] == category[code + 1]}
+    codes = [code for code in code_points() if code in listed or code in ends or code % 31 == 0]
     pieces = [f"a{chr(code)} {chr(code)}B{chr(code)}\n" for code in codes]
     texts = ["".join(pieces[i : i + 512]) for i in range(0, len(pieces), 512)]
     check_texts(tmp_path, texts, wrapped._tokenizer.encode)
