@@ -132,7 +132,8 @@ def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIM
         report = Path(folder) / "report.xml"
         environment = dict(os.environ, PYTHONPATH=str(root / "python"), TOKENIZERS_PARALLELISM="false")
         command = [sys.executable, "-m", "pytest", "-q", "-rs", "--durations=30", "-p", "no:cacheprovider"]
-        command += ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
+        # In the order of names, so that files of a few long tests are not the last.
+        command += ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0"]
         # A test that reaches its limit ends its process after showing the stacks of all threads.
         command += ["-o", f"faulthandler_timeout={test_limit}", "-o", "faulthandler_exit_on_timeout=true"]
 

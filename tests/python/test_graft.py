@@ -266,13 +266,13 @@ def test_compiled_for_several_lengths(encoding):
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
     torch._dynamo.reset()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    for tokens in (40, 17):
-        left, right = (torch.ones(2, tokens, dtype=torch.long) for _ in range(2))
-        left[0, :3] = right[1, -2:] = 0
-        for mask in (None, left, right):
-            shown, ids = (left | 1 if mask is None else mask) > 0, IDS[:, :tokens]
-            given = {"attention_mask": mask, "use_cache": False}
-            assert_t4(logits(compiled, ids, **given)[shown], logits(model, ids, **given)[shown])
+    for tokens, hidden in ((40, "left"), (17, "nothing"), (17, "right")):
+        shown = torch.ones(2, tokens, dtype=torch.bool)
+        shown[0, :3] = hidden != "left"
+        shown[1, -2:] = hidden != "right"
+        given = {"attention_mask": None if hidden == "nothing" else shown.long(), "use_cache": False}
+        ids = IDS[:, :tokens]
+        assert_t4(logits(compiled, ids, **given)[shown], logits(model, ids, **given)[shown])
 
 
 def test_masks_of_causal_encodings():
