@@ -9,11 +9,11 @@ import gguf
 import pytest
 import transformers
 from tokenizer_probe import ask, check_decoding, check_texts, of_texts, random_texts, refusal
-from tokenizer_texts import code_points
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import roformer_cpp
 from rotary_decoders import add_tokenizer, close_gguf
+from tokenizer_texts import code_points
 
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 LLAMA3 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
