@@ -224,12 +224,13 @@ class Ceiling:
         return 2 * cls.ROWS * cls.IN * cls.OUT / seconds / 1e9
 
 
+PRECISIONS = ["float32", "bfloat16", "int8"]
 SIDES = {
-    "engine": (Engine, ["float32", "bfloat16", "int8"]),
+    "engine": (Engine, PRECISIONS),
     "transformers": (Torch, ["float32", "bfloat16"]),
     "torch.compile": (functools.partial(Torch, backend="inductor"), ["float32", "bfloat16"]),
     "onnxruntime": (OnnxRuntime, ["float32", "int8"]),
-    "openvino": (OpenVino, ["float32", "bfloat16", "int8"]),
+    "openvino": (OpenVino, PRECISIONS),
     "zentorch": (functools.partial(Torch, backend="zentorch"), ["float32", "bfloat16"]),
 }
 CEILING = "ceiling"
@@ -375,13 +376,13 @@ def report(config, case, lengths, sides):
         }
 
 
-def open_sides(names, directory):
+def open_sides(names, precisions, directory):
     """The sides with these names that work and are exact enough."""
-    wanted = [(name, precision) for name in names for precision in SIDES[name][1]]
+    wanted = [(name, precision) for name in names for precision in SIDES[name][1] if precision in precisions]
     needed = [("transformers", precision) for precision in ("float32", "bfloat16")]
     sides = available([Side(*each, directory) for each in dict.fromkeys([*wanted, *needed])])
     errors = verify(sides)
-    return [side for side in available(sides) if side.program in names], errors
+    return [side for side in available(sides) if (side.program, side.precision) in wanted], errors
 
 
 def compare(family, directory, given):
@@ -391,7 +392,7 @@ def compare(family, directory, given):
     if not (Path(directory) / "config.json").exists():
         make_model(family, directory)
     config = transformers.AutoConfig.from_pretrained(directory)
-    sides, errors = open_sides(given.sides, directory)
+    sides, errors = open_sides(given.sides, given.precisions, directory)
     ceilings = available([Side(CEILING, p, directory) for p in sorted({side.precision for side in sides})])
     results, mixed = [], []
     for shape in given.shapes:
@@ -415,6 +416,7 @@ def main():
     parser = harness.options(__doc__, TABLES, rounds=5)
     parser.add_argument("--families", nargs="*", default=[], choices=list(FAMILIES), help="default: roformer alone")
     parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
+    parser.add_argument("--precisions", nargs="*", default=PRECISIONS, choices=PRECISIONS)
     parser.add_argument("--shapes", nargs="*", default=SHAPES)
     add = "what earlier runs with --families on this machine and commit wrote by --json; their rows come first"
     parser.add_argument("--add", type=Path, nargs="*", default=[], help=add)

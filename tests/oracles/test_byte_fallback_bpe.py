@@ -82,8 +82,11 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("way", WAYS)
+# Every way with the first model, and every second pair of the others.
+PAIRS = [(way, model) for i, way in enumerate(WAYS) for j, model in enumerate(MODELS) if j == 0 or (i + j) % 2]
+
+
+@pytest.mark.parametrize(("way", "model"), PAIRS)
 def test_hostile_strings(tmp_path, way, model):
     tokenizer = train(way, **MODELS[model])
     added = {"<n>": {"normalized": True}, "of the": {"normalized": True}, "<r>": {"normalized": False}}

@@ -1,4 +1,4 @@
-"""Loss curves of pretraining by 1, 2 and 4 processes beside those of transformers' RoFormer in float64.
+"""Loss curves of pretraining by 1, 2 and 4 processes, beside those of transformers' RoFormer in float64.
 
 The rows and masks are those that the program reads; everything else is written from the formulas, in double: the loss
 over the tokens that all micro-batches of a step predict, its gradient by autograd, clipping by the norm of the whole
@@ -113,9 +113,7 @@ def trained(start, prepared, groups):
     ("processes", "sharding", "groups"),
     [
         (1, "none", []),
-        (2, "none", []),
         (4, "none", []),
-        (2, "optimizer", []),
         (4, "optimizer", []),
         (1, "none", GROUPS),
         (2, "optimizer", GROUPS),
