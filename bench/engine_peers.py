@@ -416,7 +416,7 @@ def main():
     parser = harness.options(__doc__, TABLES, rounds=5)
     parser.add_argument("--families", nargs="*", default=[], choices=list(FAMILIES), help="default: roformer alone")
     parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
-    parser.add_argument("--precisions", nargs="*", default=PRECISIONS, choices=PRECISIONS)
+    parser.add_argument("--precisions", nargs="+", default=PRECISIONS, choices=PRECISIONS, help="default: all")
     parser.add_argument("--shapes", nargs="*", default=SHAPES)
     add = "what earlier runs with --families on this machine and commit wrote by --json; their rows come first"
     parser.add_argument("--add", type=Path, nargs="*", default=[], help=add)
@@ -427,6 +427,8 @@ def main():
     parser.add_argument("--mixed", type=Path, nargs="*", default=[], help=mixed)
     parser.add_argument("--model", help="directory for the model and what is made of it; default: a temporary one")
     given = parser.parse_args()
+    if not any(precision in SIDES[name][1] for name in given.sides for precision in given.precisions):
+        parser.error("--sides and --precisions must leave a side, got none")
     directory = given.model or tempfile.mkdtemp(prefix="engine-peers-")
     if given.families:
         errors, rows = {}, []

@@ -51,6 +51,22 @@ install_packages() {
 }
 install_packages
 
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true; }
+with_tests=$(cached ROFORMER_TESTS)
+[ "$tests" = 0 ] || with_tests=ON
+
+# pip uses one core. What fails here is reported by the build at the end. The job is a process group, which ends with
+# this script.
+build_beside_pip() {
+  set -m
+  { ROFORMER_PYTHON=$python cmake --preset release -DROFORMER_TESTS="${with_tests:-OFF}" -DROFORMER_TORCH=OFF \
+    -DROFORMER_PYTHON_MODULE=OFF && exec setpriv --pdeathsig TERM ninja -C "$build" rf_core rf_engine rf_text; } \
+    </dev/null >/dev/null 2>&1 &
+  set +m
+  beside_pip=$!
+  trap 'kill -- "-$beside_pip" 2>/dev/null || true; wait "$beside_pip" || true' EXIT
+}
+
 # --- Python -----------------------------------------------------------------------------------------------------------
 if [ -n "${ROFORMER_PYTHON:-}" ]; then
   python=$ROFORMER_PYTHON
@@ -60,25 +76,20 @@ else
   python=$PWD/.venv/bin/python
   # An environment without pip was not completed.
   "$python" -m pip --version >/dev/null 2>&1 || { say "making .venv"; python3 -m venv .venv; }
-  if [ ! -e "$build/build.ninja" ]; then
-    # pip uses one core. The build at the end reports what fails here.
-    { ROFORMER_PYTHON=$python cmake --preset release -DROFORMER_TORCH=OFF -DROFORMER_PYTHON_MODULE=OFF &&
-      exec ninja -C "$build" rf_core rf_engine rf_text; } >/dev/null 2>&1 &
-    beside_pip=$!
-    trap 'kill "$beside_pip" 2>/dev/null || true' EXIT
-  fi
   files=(requirements.txt)
   [ "$tests" = 0 ] || files+=(requirements-dev.txt requirements-site.txt)
   for file in "${files[@]}"; do
     stamp=.venv/.installed-$file
     if ! cmp -s "$file" "$stamp"; then
       installed=1
+      [ -n "$beside_pip" ] || [ -e "$build/build.ninja" ] || build_beside_pip
       say "installing $file into .venv"
       "$python" -m pip install --quiet --disable-pip-version-check -r "$file"
       cp "$file" "$stamp"
     fi
   done
   if [ -n "$beside_pip" ]; then
+    say "building $build as far as it needs no torch"
     wait "$beside_pip" || true
     trap - EXIT
   fi
@@ -110,15 +121,11 @@ fi
 # --- build ------------------------------------------------------------------------------------------------------------
 # Configured again only for another Python or its packages, or for the tests; Ninja notices changes of the build files.
 export ROFORMER_PYTHON=$python
-cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true; }
-with_tests=$(cached ROFORMER_TESTS)
-[ "$tests" = 0 ] || with_tests=ON
 if [ ! -e "$build/build.ninja" ] || [ "$(cached ROFORMER_PYTHON)" != "$python" ] ||
   [ "$(cached ROFORMER_TESTS)" != "$with_tests" ] || [ "$(cached ROFORMER_TORCH)" != ON ] || [ "$installed" = 1 ]; then
   say "configuring $build"
   log=$(mktemp)
-  cmake --preset release -DROFORMER_TESTS="${with_tests:-OFF}" -DROFORMER_TORCH=ON -DROFORMER_PYTHON_MODULE=ON \
-    >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; exit 1; }
+  cmake --preset release -DROFORMER_TESTS="${with_tests:-OFF}" >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; exit 1; }
   rm -f "$log"
 fi
 say "building $build"

@@ -82,8 +82,9 @@ MODELS = {
 }
 
 
-# Every way with the first model, and every second pair of the others.
+# Every way with the first model, half of the other pairs, and the one that splits words and ignores merges.
 PAIRS = [(way, model) for i, way in enumerate(WAYS) for j, model in enumerate(MODELS) if j == 0 or (i + j) % 2]
+PAIRS.append(("split", "ignore-merges"))
 
 
 @pytest.mark.parametrize(("way", "model"), PAIRS)

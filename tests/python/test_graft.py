@@ -266,7 +266,7 @@ def test_compiled_for_several_lengths(encoding):
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
     torch._dynamo.reset()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    for tokens, hidden in ((40, "left"), (17, "nothing"), (17, "right")):
+    for tokens, hidden in ((40, "left"), (17, "nothing"), (17, "right"), (23, "left")):
         shown = torch.ones(2, tokens, dtype=torch.bool)
         shown[0, :3] = hidden != "left"
         shown[1, -2:] = hidden != "right"
