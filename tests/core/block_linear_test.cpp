@@ -49,7 +49,7 @@ struct Type {
   double (*at)(const uint8_t* b, int i);
 };
 
-const Type kTypes[] = {
+const Type kBlockTypes[] = {
     {RF_BLOCK_F16, "F16", 1, 2, {0}, [](const uint8_t* b, int) { return half_at(b); }},
     {RF_BLOCK_BF16, "BF16", 1, 2, {}, [](const uint8_t* b, int) { return ref::load(RF_BF16, b, 0); }},
     {RF_BLOCK_Q8_0,
@@ -205,7 +205,7 @@ Elements forward(LinearLayerCase& linear, const rf_linear_packed* packed, int64_
 constexpr int64_t kShapes[][3] = {{2, 512, 70}, {1, 768, 130}, {66, 256, 1}, {5, 0, 3}};
 
 TEST_P(BlockLinear, EqualsFloat64) {
-  for (const Type& type : kTypes) {
+  for (const Type& type : kBlockTypes) {
     for (const double scale : {0.01, 1e-6, 60000.0}) {
       for (const auto& [rows, in, out] : kShapes) {
         if (scale != 0.01 && rows != 2) continue;
@@ -226,7 +226,7 @@ TEST_P(BlockLinear, EqualsFloat64) {
 TEST_P(BlockLinear, GivesTheBitsOfFloatWeights) {
   if (GetParam() == "ref") GTEST_SKIP() << "float weights are not packed there";
   constexpr int64_t kRows = 70, kIn = 768, kOut = 192;
-  for (const Type& type : kTypes) {
+  for (const Type& type : kBlockTypes) {
     const FileWeight weight(type, kIn, kOut);
     for (const rf_gelu_form gate : {rf_gelu_form{}, RF_GELU_SILU}) {
       LinearLayerCase floats = weight.layer(kRows), blocks = floats;
@@ -250,7 +250,7 @@ TEST_P(BlockLinear, GivesTheBitsOfFloatWeights) {
 }
 
 TEST_P(BlockLinear, ServesInputsOf16Bits) {
-  const FileWeight weight(kTypes[2], 256, 70);
+  const FileWeight weight(kBlockTypes[2], 256, 70);
   for (const rf_dtype dtype : {RF_BF16, RF_F16}) {
     LinearLayerCase linear(dtype, RF_F32, 3, 256, 70, 0);
     linear.weight = weight.layer(3).weight;
@@ -266,7 +266,7 @@ INSTANTIATE_TEST_SUITE_P(InstructionSets, BlockLinear, testing::ValuesIn(instruc
 
 TEST(BlockLinearErrors, OfPacking) {
   rf_linear_packed* made = nullptr;
-  FileWeight weight(kTypes[3], 64, 70);
+  FileWeight weight(kBlockTypes[3], 64, 70);
   expect_refused(rf_linear_pack_blocks(RF_BLOCK_Q4_0, 40, 70, weight.rows.data(), &made),
                  "in must be a multiple of 32 for Q4_0", "40");
   expect_refused(rf_linear_pack_blocks(static_cast<rf_block_type>(4), 64, 70, weight.rows.data(), &made),

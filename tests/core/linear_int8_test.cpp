@@ -13,8 +13,7 @@
 namespace rf::tests {
 namespace {
 
-constexpr rf_dtype kTypes[] = {RF_F32, RF_BF16, RF_F16};
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNanF = std::numeric_limits<float>::quiet_NaN();
 
 int64_t nearest(float value) {
   const float below = std::floor(value), rest = value - below;
@@ -39,7 +38,7 @@ Quantized quantized_weight(const std::vector<float>& row) {
 Quantized quantized_input(const std::vector<float>& row) {
   float least = 0, most = 0;
   for (const float value : row) {
-    if (!std::isfinite(value)) return {std::vector<int64_t>(row.size()), kNan};
+    if (!std::isfinite(value)) return {std::vector<int64_t>(row.size()), kNanF};
     least = std::min(least, value);
     most = std::max(most, value);
   }
@@ -66,7 +65,7 @@ struct Int8Case {
     std::mt19937_64 random(seed);
     std::normal_distribution<double> normal;
     x.fill(seed, 0.1, 1);
-    weight.assign(static_cast<size_t>(out * weight_stride), kNan);  // where it may not be read
+    weight.assign(static_cast<size_t>(out * weight_stride), kNanF);  // where it may not be read
     for (int64_t j = 0; j < out; ++j) {
       for (int64_t i = 0; i < in; ++i) set_weight(j, i, static_cast<float>(normal(random)));
       bias.push_back(static_cast<float>(normal(random)));
@@ -168,7 +167,7 @@ TEST_P(LinearInt8, EqualsLoopsWithExactSums) {
   for (int64_t rows = 1; rows <= 19; ++rows) extents.push_back({rows, extent(200), extent(150), rows % 4});
   for (size_t i = 0; i < extents.size(); ++i) {
     const auto& [rows, in, out, gap] = extents[i];
-    Int8Case c(kTypes[i % 3], rows, in, out, i, gap);
+    Int8Case c(kLayerTypes[i % 3], rows, in, out, i, gap);
     for (int64_t k = 0; k < in; ++k) c.x.set(rows - 1, k, i % 5 == 1 ? 0 : c.x.at(rows - 1, k));
     c.run();
     expect_right(c);
@@ -178,7 +177,7 @@ TEST_P(LinearInt8, EqualsLoopsWithExactSums) {
 // Inputs of which some are a hundred times the others: their scales bring the product closer to the exact one.
 TEST_P(LinearInt8, InputScales) {
   std::mt19937_64 random(11);
-  for (const rf_dtype dtype : kTypes) {
+  for (const rf_dtype dtype : kLayerTypes) {
     Int8Case plain(dtype, 9, 150, 50, 3), scaled = Int8Case(dtype, 9, 150, 50, 3);
     for (Int8Case* c : {&plain, &scaled}) {
       for (int64_t r = 0; r < 9; ++r) {
@@ -211,7 +210,7 @@ TEST_P(LinearInt8, InputScales) {
 }
 
 TEST_P(LinearInt8, ActivatesBeforeRounding) {
-  for (const rf_dtype dtype : kTypes) {
+  for (const rf_dtype dtype : kLayerTypes) {
     for (const rf_linear_activation activation : {RF_LINEAR_GELU_ERF, RF_LINEAR_GELU_TANH}) {
       Int8Case c(dtype, 19, 33, 101, 3, 2);
       for (float& value : c.weight) value *= 0.2f;
@@ -264,7 +263,7 @@ TEST_P(LinearInt8, NanAndInfinityFillTheirRow) {
 }
 
 TEST_P(LinearInt8, EmptyExtentsAndNoBias) {
-  for (const rf_dtype dtype : kTypes) {
+  for (const rf_dtype dtype : kLayerTypes) {
     for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{{0, 5, 3}, {5, 0, 3}, {5, 3, 0}}) {
       Int8Case c(dtype, rows, in, out);
       c.run();
@@ -283,7 +282,7 @@ TEST_P(LinearInt8, EmptyExtentsAndNoBias) {
 INSTANTIATE_TEST_SUITE_P(Targets, LinearInt8, testing::ValuesIn(instruction_sets_and_ref()), name_of_target);
 
 TEST(LinearInt8Bits, AreTheSameOnEveryInstructionSet) {
-  for (const rf_dtype dtype : kTypes) {
+  for (const rf_dtype dtype : kLayerTypes) {
     for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{{1, 770, 100}, {70, 333, 145}}) {
       Int8Case first(dtype, rows, in, out);
       first.run();
@@ -349,13 +348,13 @@ TEST(LinearInt8Errors, Packing) {
   expect_refused(rf_linear_pack_int8(-1, 5, weight.data(), 6, nullptr, &made), "in must be in 0..2^40", "-1");
   expect_refused(rf_linear_pack_int8((int64_t{1} << 16) + 1, 0, weight.data(), 0, nullptr, &made),
                  "in must be in 0..2^16 for int8", "65537");
-  for (const float bad : {kNan, HUGE_VALF, -HUGE_VALF}) {
+  for (const float bad : {kNanF, HUGE_VALF, -HUGE_VALF}) {
     weight[4 * 6 + 5] = bad;
     expect_refused(rf_linear_pack_int8(6, 5, weight.data(), 6, nullptr, &made),
                    "weight must be finite to be packed as int8", "NaN or infinity in row 4");
   }
   weight[4 * 6 + 5] = 1;
-  for (const float bad : {0.0f, -1.0f, kNan, HUGE_VALF, 0x1p65f}) {
+  for (const float bad : {0.0f, -1.0f, kNanF, HUGE_VALF, 0x1p65f}) {
     const std::vector<float> scales{1, 1, bad, 1, 1, 1};
     expect_refused(rf_linear_pack_int8(6, 5, weight.data(), 6, scales.data(), &made),
                    "input_scales must be in 2^-64..2^64", "");

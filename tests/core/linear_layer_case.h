@@ -15,6 +15,8 @@ struct PackedDeleter {
 };
 using Packed = std::unique_ptr<rf_linear_packed, PackedDeleter>;
 
+inline constexpr rf_dtype kLayerTypes[] = {RF_F32, RF_BF16, RF_F16};
+
 inline rf_dtype bias_dtype(rf_dtype dtype) { return dtype == RF_F64 ? RF_F64 : RF_F32; }
 
 struct LinearLayerCase {

@@ -12,13 +12,11 @@
 namespace rf::tests {
 namespace {
 
-constexpr rf_dtype kTypes[] = {RF_F32, RF_BF16, RF_F16};
-
 class Linear : public TargetTest {};
 class LinearTiles : public Linear {};  // what the loops of the reference have not
 
 TEST_P(Linear, EqualsFloat64) {
-  for (const rf_dtype dtype : kTypes) {
+  for (const rf_dtype dtype : kLayerTypes) {
     // Rows, columns and depths on either side of a tile's, a block's and a chunk's; gaps between rows; sums over
     // nothing.
     for (const auto& [rows, in, out, gap] : std::initializer_list<std::array<int64_t, 4>>{{1, 1, 1, 0},
@@ -70,7 +68,7 @@ TEST_P(LinearTiles, EqualsFloat64OverManyColumns) {
 
 // gelu of the float64 sum: its slope is at most kGeluSlope, and its own error as in rf_gelu.
 TEST_P(Linear, ActivatesBeforeRounding) {
-  for (const rf_dtype dtype : kTypes) {
+  for (const rf_dtype dtype : kLayerTypes) {
     for (const rf_linear_activation activation : {RF_LINEAR_GELU_ERF, RF_LINEAR_GELU_TANH}) {
       LinearLayerCase linear(dtype, 70, 33, 300);
       LinearLayerCase sums = linear.in_float64(LinearLayerCase::As::kValues), want = sums;
@@ -92,7 +90,7 @@ TEST_P(Linear, ActivatesBeforeRounding) {
 }
 
 TEST_P(LinearTiles, ThreadsGiveTheSameBits) {
-  for (const rf_dtype dtype : kTypes) {
+  for (const rf_dtype dtype : kLayerTypes) {
     for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{{130, 600, 200}, {1100, 8, 130}}) {
       LinearLayerCase one(dtype, rows, in, out);
       LinearLayerCase several = one;
@@ -114,7 +112,7 @@ TEST_P(LinearTiles, ThreadsGiveTheSameBits) {
 // NaN and infinity of a row stay in that row, those of a weight in its column: nothing is padded by multiplication with
 // 0.
 TEST_P(Linear, KeepsNanAndInfinityWhereTheyAre) {
-  for (const rf_dtype dtype : kTypes) {
+  for (const rf_dtype dtype : kLayerTypes) {
     LinearLayerCase linear(dtype, 20, 30, 40);
     linear.x.set(3 * 30 + 29, std::numeric_limits<double>::quiet_NaN());
     linear.weight.set(39 * 30 + 29, std::numeric_limits<double>::infinity());

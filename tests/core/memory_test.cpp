@@ -47,13 +47,13 @@ TEST(Memory, RowsOfAnyPositionAreComputedOnce) {
   }
 }
 
-// Rows so long that those of kTokens positions take more than half of what may be kept.
+// Rows so long that those of kManyTokens positions take more than half of what may be kept.
 constexpr int64_t kFrequencies = 4096, kRowBytes = 2 * kFrequencies * 8;
-constexpr int64_t kTokens = core::kMaxTableBytes / kRowBytes * 3 / 5;
+constexpr int64_t kManyTokens = core::kMaxTableBytes / kRowBytes * 3 / 5;
 
-// A call for kTokens tokens that are all x, and all have their result in y: for one thread.
+// A call for kManyTokens tokens that are all x, and all have their result in y: for one thread.
 rf_rope_args long_call(const Elements& x, Elements& y, int64_t first) {
-  rf_rope_args args = contiguous_args(x, y, 1, kTokens, 1, 2 * kFrequencies, RF_ROPE_PAIRS);
+  rf_rope_args args = contiguous_args(x, y, 1, kManyTokens, 1, 2 * kFrequencies, RF_ROPE_PAIRS);
   args.x_stride_t = args.y_stride_t = 0;
   args.position_offset = first;
   return args;
@@ -73,10 +73,10 @@ TEST(Memory, TablesOfAllOperatorsAreBoundedTogether) {
   const int threads = omp_get_max_threads();
   omp_set_num_threads(1);
   rows_of_call(small.get(), RF_F32, steps(0, 1, 10));
-  EXPECT_GE(rows(old.get(), 0), kTokens);
+  EXPECT_GE(rows(old.get(), 0), kManyTokens);
   EXPECT_EQ(rows(old.get(), 0), 0);
   EXPECT_EQ(rows_of_call(small.get(), RF_F32, steps(0, 1, 10)), 0);
-  EXPECT_GE(rows(recent.get(), 0), kTokens);
+  EXPECT_GE(rows(recent.get(), 0), kManyTokens);
   EXPECT_LE(rf_memory_held().table_bytes, core::kMaxTableBytes);
   EXPECT_EQ(rows(recent.get(), 0), 0);
   EXPECT_EQ(rows_of_call(small.get(), RF_F32, steps(0, 1, 10)), 0);  // used after `old`, which went

@@ -12,8 +12,6 @@
 namespace rf::tests {
 namespace {
 
-constexpr rf_dtype kTypes[] = {RF_F32, RF_BF16, RF_F16};
-
 class PackedLinear : public TargetTest {};
 
 Packed pack(const rf_linear_args& call) {
@@ -53,7 +51,7 @@ class Layer {
 };
 
 TEST_P(PackedLinear, EqualsFloat64) {
-  for (const rf_dtype dtype : kTypes) {
+  for (const rf_dtype dtype : kLayerTypes) {
     for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{
              {1, 1, 1}, {3, 0, 7}, {5, 33, 65}, {16, 600, 70}, {19, 1200, 70}, {129, 64, 20}}) {
       const LinearLayerCase linear(dtype, rows, in, out);
@@ -67,7 +65,7 @@ TEST_P(PackedLinear, EqualsFloat64) {
 }
 
 TEST_P(PackedLinear, GivesTheBitsOfTheProductThatIsNotPacked) {
-  for (const rf_dtype dtype : kTypes) {
+  for (const rf_dtype dtype : kLayerTypes) {
     // There weights that are not packed are multiplied as floats.
     if (dtype == RF_BF16 && GetParam() == "AVX3" && !core::has_fast_bf16_pairs()) continue;
     LinearLayerCase plain(dtype, 70, 1100, 1100);
@@ -87,7 +85,7 @@ TEST_P(PackedLinear, TheBitsOfARowDependOnNothingElse) {
   // Two chunks of the depth, halves of pairs, parts of vectors and blocks, rows that are aligned to their element only.
   for (const auto& [in, out, gap] :
        std::initializer_list<std::array<int64_t, 3>>{{64, 130, 0}, {600, 70, 0}, {1090, 33, 3}, {33, 300, 0}}) {
-    for (const rf_dtype dtype : kTypes) {
+    for (const rf_dtype dtype : kLayerTypes) {
       const auto activation = in == 600 ? RF_LINEAR_GELU_ERF : RF_LINEAR_NONE;
       const LinearLayerCase linear(dtype, kRows, in, out, gap);
       Layer alone(linear, activation), together(linear, activation);
@@ -137,7 +135,7 @@ TEST_P(PackedLinear, AGatedUnitIsThatOfTheSums) {
 
 TEST_P(PackedLinear, ACallAllocatesNothing) {
   if (!counts_allocations()) GTEST_SKIP() << "calls of malloc cannot be counted here";
-  for (const rf_dtype dtype : kTypes) {
+  for (const rf_dtype dtype : kLayerTypes) {
     Layer layer(LinearLayerCase(dtype, 150, 600, 130), RF_LINEAR_GELU_ERF);
     layer.forward(0, 1);
     const int64_t work = rf_memory_held().work_bytes, before = allocations();
