@@ -15,7 +15,7 @@ if(ROFORMER_SANITIZE)
     add_compile_options(-fno-sanitize=null,object-size,vptr)
   endif()
   # Checks make functions long, and g++ then spends half its time on allocating registers.
-  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fira-algorithm=priority> $<$<CXX_COMPILER_ID:GNU>:-fira-region=one>)
+  add_compile_options("$<$<CXX_COMPILER_ID:GNU>:-fira-algorithm=priority;-fira-region=one>")
   add_compile_definitions(XXH_NO_INLINE_HINTS=1)  # g++ -Og cannot follow the hints of xxhash, and reports errors
   add_link_options(-fsanitize=${ROFORMER_SANITIZE})
 endif()
