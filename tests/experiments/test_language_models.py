@@ -21,7 +21,6 @@ from experiments import (
     rate_search,
     recorded,
     run,
-    table4_staged,
     trained_scores,
 )
 
@@ -155,36 +154,12 @@ def test_linear_language_models_from_end_to_end(data, tmp_path):
         path.unlink()
     context.roformer = None
     assert list(figure3_performer.run(context, settings)) == rows
-
-
-def test_stages_from_end_to_end(data, tmp_path):
-    needs_program()
-    context = run.Context(tmp_path, data, "tiny", threads=1)
-    settings = small(table4_staged.settings("tiny"))
-    settings["designs"]["staged"]["corpus"]["tokens"] = 200
-    rows = list(table4_staged.run(context, settings))
-    same = {row["arm"]: row["value"] for row in rows if row["measure"] == table4_staged.SAME_TOKENS}
-    assert list(same) == ["32 tokens", "64 tokens", "128 tokens", "384 tokens"]
-    assert all(0 <= value <= 1 for value in same.values())
-    after = [row for row in rows if row["measure"] == "held-out loss after stage 6"]
-    assert [row["arm"] for row in after] == list(same) and all(row["value"] > 0 for row in after)
     # A run of other data is refused.
-    other, books = tmp_path / "data", "en_books/books_valid.jsonl"
-    (other / "en_books").mkdir(parents=True)
-    (other / books).write_text((data / books).read_text().replace("o", "a"))
+    other, bytes_of = tmp_path / "data", "enwiki_xml/enwiki_head.xml"
+    (other / "enwiki_xml").mkdir(parents=True)
+    (other / bytes_of).write_text((data / bytes_of).read_text().replace("o", "a"))
     with pytest.raises(RuntimeError, match=r"roformer compare .* must end with code 0, got 1"):
-        list(table4_staged.run(run.Context(tmp_path, other, "tiny", threads=1), settings))
-
-
-def test_rows_of_the_same_masked_tokens():
-    """A shorter row is the middle of the longest one between [CLS] and [SEP], and asks for the same tokens."""
-    text_BT, asked = torch.arange(28).view(2, 14), torch.zeros(2, 14, dtype=torch.bool)
-    asked[:, 5:9] = True
-    middle = table4_staged._middle(text_BT, 6)
-    assert middle.tolist() == [list(range(4, 10)), list(range(18, 24))]
-    assert table4_staged._between(middle, 98, 99).tolist() == [[98, *range(4, 10), 99], [98, *range(18, 24), 99]]
-    inner = table4_staged._middle(torch.ones_like(asked), 4, outside=False)
-    assert inner.tolist() == asked.tolist()
+        list(figure3_performer.run(run.Context(tmp_path, other, "tiny", threads=1), settings))
 
 
 def test_held_out_rows_must_be_long_enough(monkeypatch):

@@ -38,7 +38,7 @@ def test_stages():
     """Table 4: maximum length, batch and steps of each stage."""
     register = json.loads((recorded.RESULTS / "register.json").read_text(encoding="utf-8"))
     (published,) = [table for table in register["tables"] if table["id"] == "R-TAB-4"]
-    stages = designs("staged-pretraining")["staged"]["run"]["stages"]
+    stages = run.experiments()["staged-pretraining"][0].settings_at("paper")["run"]["stages"]
     assert [[s["max_length"], s["batch"], s["steps"]] for s in stages] == [row[1:4] for row in published["rows"]]
 
 

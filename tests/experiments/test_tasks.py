@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import transformers
 from safetensors.numpy import load_file
 from scipy import stats
 
+import roformer_cpp
 import tolerances as tol
 from experiment_sets import (
     CHARACTERS,
@@ -31,6 +33,7 @@ from experiments import (
     run,
     table2_glue,
     table3_chinese_models,
+    table4_staged,
     table5_long_texts,
     tuned_models,
 )
@@ -247,6 +250,47 @@ def test_words_are_chosen_again_from_laws_that_changed(sets, tmp_path):
     before = corpus.identity(corpus.prepared(context, words))
     write_lines(sets / "zh_laws" / "laws_valid.jsonl", [dict(text="天地" * 900) for _ in range(8)])
     assert corpus.identity(corpus.prepared(context, words)) != before
+
+
+def test_stages(sets, tmp_path):
+    write_laws(sets)
+
+    def smaller(settings):
+        design = small_design(settings)["run"]
+        stages = [stage | {"steps": 2} for stage in settings["run"]["stages"]]
+        return {"run": design | {"stages": stages}}
+
+    rows = rows_of(table4_staged, "staged-pretraining", tmp_path, sets, smaller)
+    check_rules("staged-pretraining", rows, is_tuned=False)
+    same = {row["arm"]: row["value"] for row in rows if row["measure"] == table4_staged.SAME_TOKENS}
+    assert list(same) == ["32 tokens", "64 tokens", "128 tokens", "384 tokens"]
+    assert all(0 <= value <= 1 for value in same.values())
+    after = [row for row in rows if row["measure"] == "held-out loss after stage 6"]
+    assert [row["arm"] for row in after] == list(same) and all(row["value"] > 0 for row in after)
+    run_file = tmp_path / "runs" / "staged-pretraining" / "seed-1" / "run.json"
+    assert json.loads(run_file.read_text())["mask"]["unit"] == "whole-word"
+
+
+def test_rows_of_the_same_masked_tokens(monkeypatch):
+    """A shorter row is the middle of the longest one between [CLS] and [SEP], and asks for the same tokens."""
+    text_BT, asked = torch.arange(28).view(2, 14), torch.zeros(2, 14, dtype=torch.bool)
+    asked[:, 5:9] = True
+    middle = table4_staged._middle(text_BT, 6)
+    assert middle.tolist() == [list(range(4, 10)), list(range(18, 24))]
+    assert table4_staged._between(middle, 98, 99).tolist() == [[98, *range(4, 10), 99], [98, *range(18, 24), 99]]
+    inner = table4_staged._middle(torch.ones_like(asked), 4, outside=False)
+    assert inner.tolist() == asked.tolist()
+
+    # Words of two tokens are masked as a whole, and alike in each row; a document that is too short has no rows.
+    documents = [torch.arange(100, 109), torch.arange(5), torch.arange(50)]
+    found = SimpleNamespace(documents=3, document=lambda i: (documents[i], documents[i] % 2 == 0))
+    monkeypatch.setattr(roformer_cpp, "ShardDataset", lambda *_, **__: found)
+    rows, masked = table4_staged._held_out_rows("data", 99, 6, 2, 0.5, 1)
+    assert rows[:3].tolist() == [list(range(begin, begin + 6)) for begin in (100, 102, 0)] and len(rows) == 2 + 23
+    assert masked.view(-1, 2).diff().sum() == 0 and (masked[0, 2:] == masked[1, :-2]).all()
+    assert 0.25 < masked[2:].double().mean() < 0.75
+    with pytest.raises(ValueError, match=r"\[table4\] held-out documents must have 51 tokens, got none so long"):
+        table4_staged._held_out_rows("data", 99, 51, 2, 0.5, 1)
 
 
 def test_fine_tuning(sets, tmp_path, monkeypatch):
