@@ -32,20 +32,25 @@ at::Tensor cosine(const at::Tensor& x) {
   return at::cat({unit, at::ones_like(x.narrow(-1, 0, 1))}, -1);
 }
 
-// w_j . x' and |x'|^2 / 2 for each vector.
+// w_j . x' and -|x'|^2 / 2 for each vector.
 struct Projected {
-  at::Tensor products_BTHF, half_norm_BTH1;
+  at::Tensor products_BTHF, minus_half_norm_BTH1;
 };
 Projected project(const at::Tensor& x_BTHD, const LinearProblem& problem) {
   const at::Tensor x = x_BTHD * std::sqrt(score_scale(problem.terms, problem.q_BTHD));
-  return {at::matmul(x, problem.projection_FD.t()), x.square().sum(-1, /*keepdim=*/true) / 2};
+  return {at::matmul(x, problem.projection_FD.t()), x.square().sum(-1, /*keepdim=*/true) / -2};
 }
 
 at::Tensor relu_features(const at::Tensor& x_BTHD, const LinearProblem& problem) {
   return at::relu(project(x_BTHD, problem).products_BTHF) + problem.config.feature_eps;
 }
 
-double root(const at::Tensor& features) { return std::sqrt(static_cast<double>(features.size(-1))); }
+// (exp(exponents + shift) + eps) / root of the number of features. Whatever is the same for all features of a vector is
+// part of the shift, a number for each vector: each pass over the features costs as much as their product.
+at::Tensor exponentials(const at::Tensor& exponents_BTHF, const at::Tensor& shift_BTH1, double eps) {
+  const double root = std::sqrt(static_cast<double>(exponents_BTHF.size(-1)));
+  return (exponents_BTHF + (shift_BTH1 - std::log(root))).exp() + eps / root;
+}
 
 at::Tensor masked(const at::Tensor& x_BSHF, const at::Tensor& mask_BS, double value) {
   if (!mask_BS.defined()) return x_BSHF;
@@ -70,19 +75,16 @@ void add_exponentials(LinearFeatures& features, const LinearProblem& problem) {
   if (of.products_BTHF.size(1) == 0) return;
   const at::Tensor exponents =
       masked(of.products_BTHF, problem.call.key_mask_BS, lowest_maximum(of.products_BTHF.scalar_type()));
-  const at::Tensor maximum = maximum_of(exponents, problem.call);
-  at::Tensor shifted = exponents - maximum.unsqueeze(-1);
-  if (favor) shifted = shifted - of.half_norm_BTH1;
-  features.g_BSHF = shifted.exp();
-  if (favor) features.g_BSHF = (features.g_BSHF + config.feature_eps) / root(features.g_BSHF);
+  const at::Tensor maximum = maximum_of(exponents, problem.call), shift = -maximum.unsqueeze(-1);
+  features.g_BSHF = favor ? exponentials(exponents, shift + of.minus_half_norm_BTH1, config.feature_eps)
+                          : (exponents + shift).exp();
   if (problem.call.direction == Direction::kCausal) features.maximum_BSH = maximum;
 }
 
 at::Tensor favor_of_queries(const LinearProblem& problem) {
   const Projected of = project(problem.q_BTHD, problem);
   const at::Tensor largest = of.products_BTHF.amax(-1, /*keepdim=*/true);
-  const at::Tensor rows = (of.products_BTHF - of.half_norm_BTH1 - largest).exp() + problem.config.feature_eps;
-  return rows / root(rows);
+  return exponentials(of.products_BTHF, of.minus_half_norm_BTH1 - largest, problem.config.feature_eps);
 }
 
 }  // namespace
