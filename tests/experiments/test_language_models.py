@@ -11,7 +11,7 @@ import torch
 
 import roformer_cpp
 from cli_support import needs_program
-from experiment_sets import write_lines
+from experiment_sets import check_rules, write_lines
 from experiments import (
     corpus,
     encoding_arms,
@@ -160,6 +160,15 @@ def test_linear_language_models_from_end_to_end(data, tmp_path):
     (other / bytes_of).write_text((data / bytes_of).read_text().replace("o", "a"))
     with pytest.raises(RuntimeError, match=r"roformer compare .* must end with code 0, got 1"):
         list(figure3_performer.run(run.Context(tmp_path, other, "tiny", threads=1), settings))
+
+
+def test_performers_from_end_to_end(data, tmp_path):
+    needs_program()
+    settings = small(figure3_performer.settings_of_performer("tiny"))
+    rows = list(figure3_performer.run_performer(run.Context(tmp_path, data, "tiny", threads=1), settings))
+    check_rules("performer-language-model", rows)
+    (config,) = tmp_path.glob("runs/linear-language-model-favor/0.001/rope/seed-1/config.json")
+    assert json.loads(config.read_text())["attention"]["feature_map"] == "favor"
 
 
 def test_held_out_rows_must_be_long_enough(monkeypatch):
