@@ -34,5 +34,5 @@ fi
 
 export NO_MKDOCS_2_WARNING=1
 if [ "$serve" = 1 ]; then exec "$python" -m mkdocs serve --strict; fi
-"$python" -m mkdocs --quiet build --strict --clean --site-dir "$output"
+"$python" -m mkdocs build --strict --clean --site-dir "$output"
 "$python" scripts/check_site.py "$output"

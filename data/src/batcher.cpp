@@ -206,9 +206,6 @@ struct Batcher::Impl {
       }
       if (at < (b + 1) * batch.length) ++batch.runs;
     }
-    if (options.least == LeastMasks::kInBatch && batch.places.empty() && drawn.least) {
-      masking->choose(*drawn.least, batch);
-    }
     return drawn;
   }
 
@@ -282,7 +279,7 @@ std::vector<Batch> Batcher::next_step(BatchCursor& cursor, int64_t micro_batches
     own.push_back(i);
     drawn[i] = impl_->make(taken[i]);
   }
-  const bool may_lack = impl_->masking && impl_->options.least == LeastMasks::kInStep && !own.empty();
+  const bool may_lack = impl_->masking && !own.empty();
   for (size_t i = 0; may_lack && i < taken.size() && std::none_of(drawn.begin(), drawn.end(), has_places); ++i) {
     if (!drawn[i]) drawn[i] = impl_->make(taken[i]);
   }

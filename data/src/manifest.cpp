@@ -18,7 +18,6 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "roformer-data";
 constexpr int kVersion = 2;
-constexpr int kVersionWithoutInputs = 1;  // also supported
 
 // The values of keys that must be present.
 const json& required(io::StrictObject& object, const char* key) {
@@ -49,9 +48,7 @@ ManifestSplit read_split(io::StrictObject object, const std::string& path) {
   const json& shards = required(object, "shards");
   if (!shards.is_array()) fail("data", "{}: shards must be a list, got {}", path, shards.type_name());
   for (const json& shard : shards) split.shards.push_back(file_name(shard, path + ": a shard", ".rfs"));
-  if (const json* counts = object.find("token_counts")) {
-    split.token_counts = file_name(*counts, path + ": token_counts", ".npy");
-  }
+  split.token_counts = file_name(required(object, "token_counts"), path + ": token_counts", ".npy");
   object.finish();
   return split;
 }
@@ -110,18 +107,18 @@ Manifest read_manifest(const std::string& data_dir) {
   const json root = io::read_json(path);
   io::StrictObject object(root, "data: " + path, "");
   const int64_t version = required_count(object, "version");
-  if (required_text(object, "format") != kFormat || version < kVersionWithoutInputs || version > kVersion) {
+  if (required_text(object, "format") != kFormat || version != kVersion) {
     fail("data", "{}: format must be {} version {}, got {} version {}", path, kFormat, kVersion, root["format"].dump(),
          root["version"].dump());
   }
   Manifest manifest;
   manifest.vocab_hash = required_text(object, "vocab_hash");
   manifest.vocab_size = required_count(object, "vocab_size");
-  if (version > kVersionWithoutInputs) read_inputs(object, path, manifest);
+  read_inputs(object, path, manifest);
   manifest.document_rule = required_text(object, "document_rule");
   manifest.words = object.text("words", manifest.words);
   manifest.dictionary = object.text("dictionary", "");
-  if (const json* files = object.find("tokenizer_files")) manifest.tokenizer_files = read_tokenizer_files(*files, path);
+  manifest.tokenizer_files = read_tokenizer_files(required(object, "tokenizer_files"), path);
   object.require({"valid_fraction", "seed"});
   manifest.valid_fraction = object.number("valid_fraction", 0, {0, 1});
   const json& seed = *object.find("seed");
@@ -158,18 +155,20 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
       {"skipped_records", manifest.skipped_records},
       {"unknown_tokens", manifest.unknown_tokens},
       {"replaced_bytes", manifest.replaced_bytes},
+      {"tokenizer_files", manifest.tokenizer_files},
       {"splits", nlohmann::ordered_json::object()},
   };
   if (!manifest.dictionary.empty()) root["dictionary"] = manifest.dictionary;
-  if (manifest.tokenizer_files) root["tokenizer_files"] = *manifest.tokenizer_files;
   if (const std::optional<ManifestPart>& part = manifest.part) {
     root["part"] = {{"number", part->number},         {"of", part->parts},      {"shard_tokens", part->shard_tokens},
                     {"input_hash", part->input_hash}, {"quotes", part->quotes}, {"bad_records", part->bad_records}};
   }
   for (const auto& [name, inputs] : manifest.split_inputs) root["split_inputs"][name] = inputs;
   for (const auto& [name, split] : manifest.splits) {
-    root["splits"][name] = {{"documents", split.documents}, {"tokens", split.tokens}, {"shards", split.shards}};
-    if (!split.token_counts.empty()) root["splits"][name]["token_counts"] = split.token_counts;
+    root["splits"][name] = {{"documents", split.documents},
+                            {"tokens", split.tokens},
+                            {"shards", split.shards},
+                            {"token_counts", split.token_counts}};
   }
   // The name of an input, or a field, may contain bytes that are not UTF-8.
   const std::string text = root.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);

@@ -17,7 +17,7 @@ inline constexpr const char* kManifestName = "data.json";
 struct ManifestSplit {
   int64_t documents = 0, tokens = 0;
   std::vector<std::string> shards;  // file names inside the directory
-  std::string token_counts;         // also a file name; empty in a data.json of an earlier version
+  std::string token_counts;         // also a file name
 };
 
 // One of several parts (InputPart), and settings that all parts must share in addition to those in a complete
@@ -32,8 +32,7 @@ struct Manifest {
   std::string vocab_hash;
   int64_t vocab_size = 0;
   std::map<std::string, ManifestSplit> splits;
-  // The files of text::kTokenizerFiles that prepare wrote; absent in a data.json of an earlier version.
-  std::optional<std::vector<std::string>> tokenizer_files;
+  std::vector<std::string> tokenizer_files;  // of text::kTokenizerFiles, those that prepare wrote
   std::optional<ManifestPart> part;
   // The settings, as documentation; only their presence is checked.
   std::vector<std::string> inputs;

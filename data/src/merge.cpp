@@ -57,15 +57,9 @@ void check_same_settings(const PartDirectory& first, const PartDirectory& other)
   }
 }
 
-// The files of a part's tokenizer, which its data.json names.
-std::vector<std::string> tokenizer_files(const PartDirectory& part) {
-  if (!part.manifest.tokenizer_files) fail("merge", "{} must name its tokenizer_files, got none", part.path);
-  return *part.manifest.tokenizer_files;
-}
-
 void check_same_tokenizer(const PartDirectory& first, const PartDirectory& other) {
-  const std::vector<std::string> names = tokenizer_files(first);
-  bool is_same = names == tokenizer_files(other);
+  const std::vector<std::string>& names = first.manifest.tokenizer_files;
+  bool is_same = names == other.manifest.tokenizer_files;
   for (size_t i = 0; is_same && i < names.size(); ++i) {
     is_same = io::read_file(first.path + "/" + names[i]) == io::read_file(other.path + "/" + names[i]);
   }
@@ -218,7 +212,7 @@ PrepareReport merge(const MergeOptions& options, io::Progress& progress) {
   report.skipped_records = whole.skipped_records;
   report.input_bytes = whole.input_bytes;
 
-  for (const std::string& name : tokenizer_files(parts.front())) {
+  for (const std::string& name : parts.front().manifest.tokenizer_files) {
     io::write_file(staging.directory() + "/" + name, io::read_file(parts.front().path + "/" + name));
   }
   write_manifest(staging.directory(), whole);

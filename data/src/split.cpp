@@ -28,11 +28,8 @@ Split::Split(const std::string& data_dir, const std::string& name, const std::st
   if (found == manifest.splits.end()) fail("data", "{} must have the split \"{}\", got none", data_dir, name);
   vocab_size_ = manifest.vocab_size;
   vocab_hash_ = manifest.vocab_hash;
-  const std::string& counts = found->second.token_counts;
-  if (!counts.empty()) {
-    token_counts_path_ = data_dir + "/" + counts;
-    token_counts_ = read_token_counts(token_counts_path_, vocab_size_);
-  }
+  token_counts_path_ = data_dir + "/" + found->second.token_counts;
+  token_counts_ = read_token_counts(token_counts_path_, vocab_size_);
   first_document_.push_back(0);
   for (const std::string& shard_name : found->second.shards) {
     const ShardReader& shard = shards_.emplace_back(data_dir + "/" + shard_name);
@@ -81,23 +78,8 @@ void Split::verify() const {
 }
 
 std::vector<int64_t> Split::token_counts() const {
-  if (!token_counts_path_.empty()) {
-    check_token_counts(token_counts_path_, token_counts_, tokens_);
-    return token_counts_;
-  }
-  constexpr int64_t kPieceTokens = int64_t{1} << 16;
-  std::vector<int64_t> counts(static_cast<size_t>(vocab_size_));
-  std::vector<int32_t> ids(kPieceTokens);
-  std::vector<uint8_t> starts_word(kPieceTokens);
-  for (int64_t document = 0; document < documents(); ++document) {
-    const int64_t tokens = document_tokens(document);
-    for (int64_t begin = 0; begin < tokens; begin += kPieceTokens) {
-      const int64_t count = std::min(kPieceTokens, tokens - begin);
-      copy(document, begin, count, ids.data(), starts_word.data());
-      for (int64_t i = 0; i < count; ++i) ++counts[static_cast<size_t>(ids[static_cast<size_t>(i)])];
-    }
-  }
-  return counts;
+  check_token_counts(token_counts_path_, token_counts_, tokens_);
+  return token_counts_;
 }
 
 void Split::copy(int64_t document, int64_t begin, int64_t count, int32_t* ids, uint8_t* starts_word) const {

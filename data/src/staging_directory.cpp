@@ -32,31 +32,13 @@ fs::path resolved(const std::string& output) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-// The tokenizer's files if data.json does not name them: the files that Tokenizer::save writes for the tokenizer in the
-// directory, and the dictionary only if it is the one in data.json.
-std::vector<std::string> files_of_tokenizer(const fs::path& directory, const std::string& dictionary_hash) try {
-  const text::Tokenizer tokenizer = text::Tokenizer::load(directory.string());
-  std::vector<std::string> names = tokenizer.saved_files();
-  const text::Dictionary* const dictionary = tokenizer.options().dictionary.get();
-  if (dictionary != nullptr && dictionary->hash() == dictionary_hash) {
-    names.insert(names.end(), {text::kDictionaryFile, text::kUserDictionaryFile});
-  }
-  return names;
-} catch (const Error& error) {
-  fail("prepare",
-       "{} must have its tokenizer, since its {} does not name the files that prepare wrote, got: {}; remove the "
-       "directory if nothing in it is needed",
-       directory.string(), kManifestName, error.what());
-}
-
 // The files of a data directory that prepare wrote, data.json last. Throws Error as read_manifest does.
 std::vector<std::string> files_of_data(const fs::path& directory) {
   const Manifest manifest = read_manifest(directory.string());
-  std::vector<std::string> names =
-      manifest.tokenizer_files ? *manifest.tokenizer_files : files_of_tokenizer(directory, manifest.dictionary);
+  std::vector<std::string> names = manifest.tokenizer_files;
   for (const auto& [split, contents] : manifest.splits) {
     names.insert(names.end(), contents.shards.begin(), contents.shards.end());
-    if (!contents.token_counts.empty()) names.push_back(contents.token_counts);
+    names.push_back(contents.token_counts);
   }
   names.emplace_back(kManifestName);
   return names;

@@ -39,7 +39,6 @@ VerifyReport verify(const std::string& data_dir, io::Progress& progress) {
       }
     };
     check(kManifestName, [&] { check_counts(data_dir + ": " + name, split, documents, tokens); });
-    if (split.token_counts.empty()) continue;
     check(split.token_counts, [&] {
       const std::string path = data_dir + "/" + split.token_counts;
       check_token_counts(path, read_token_counts(path, manifest.vocab_size), split.tokens);

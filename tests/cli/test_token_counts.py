@@ -40,17 +40,6 @@ def test_evaluation_reads_no_token_of_the_training_split(trained, data):
     assert got["unigram_loss"] == want["unigram_loss"] > 0
 
 
-def test_a_directory_without_counts_gives_the_same(trained, data):
-    (want,) = results(*evaluation(trained, data))
-    manifest = json.loads((data / "data.json").read_text())
-    for split, contents in manifest["splits"].items():
-        del contents["token_counts"]
-        (data / f"{split}.counts.npy").unlink()
-    (data / "data.json").write_text(json.dumps(manifest))
-    (got,) = results(*evaluation(trained, data))
-    assert got["unigram_loss"] == want["unigram_loss"]
-
-
 def test_damaged_counts(trained, data):
     path = data / "train.counts.npy"
     counts = np.load(path)

@@ -347,19 +347,6 @@ TEST_P(Packings, MasksOfAStepDoNotDependOnItsMicroBatches) {
   EXPECT_GT(without, 100);
 }
 
-// Runs that an earlier version began: something to predict in every batch.
-TEST_P(Packings, AnEarlierRunHasAMaskInEveryBatch) {
-  BatchOptions given = options(8, 1);
-  given.mask.probability = 1e-6;
-  given.least = LeastMasks::kInBatch;
-  const Batcher batcher(make_split(directory_, numbered(sizes(60, 1, 7)), kVocab), kSpecial, given);
-  BatchCursor cursor;
-  for (const Batch& batch : batcher.next_step(cursor, 20, [](int64_t) { return true; })) {
-    EXPECT_EQ(batch.places.size(), 1u);
-  }
-  for (const Batch& batch : batches_in_order(batcher)) EXPECT_EQ(batch.places.size(), size_t(batch.batch_size));
-}
-
 // The same chunks with the same tokens masked, however they are packed and batched, also where batches have none.
 TEST(Batcher, InOrderMasksDependOnTheTokensAlone) {
   for (const int64_t most : {6, 400}) {

@@ -25,12 +25,6 @@ class PrepareReplace : public Prepare {
     text::Tokenizer(make_vocabulary(1000), options).save(directory_ / "words");
     return {make_model(directory_), directory_ / "bytes", directory_ / "words"};
   }
-  // Makes data.json one of an earlier version, which did not name the tokenizer's files.
-  void make_older() {
-    nlohmann::json manifest = nlohmann::json::parse(read(directory_ / "out/data.json"));
-    EXPECT_EQ(manifest.erase("tokenizer_files"), 1u);
-    write(directory_ / "out/data.json", manifest.dump());
-  }
   // Files of the user's own that have a name of a tokenizer's.
   void expect_refused(const std::string& model) {
     const auto first = contents(directory_ / "out");
@@ -52,23 +46,10 @@ TEST_F(PrepareReplace, NoTokenizerFilesThatItDidNotWrite) {
     std::filesystem::remove_all(directory_ / "out");
     run({.model_dir = model});
     const auto whole = contents(directory_ / "out");
-    for (const bool is_older : {false, true}) {
-      if (is_older) make_older();
-      expect_refused(model);
-      run({.model_dir = model});
-      EXPECT_EQ(contents(directory_ / "out"), whole);
-    }
+    expect_refused(model);
+    run({.model_dir = model});
+    EXPECT_EQ(contents(directory_ / "out"), whole);
   }
-}
-
-TEST_F(PrepareReplace, NoOlderDirectoryWithoutItsTokenizer) {
-  write_lines(10);
-  run({});
-  make_older();
-  for (const char* name : {"tokenizer.json", "vocab.txt"}) std::filesystem::remove(directory_ / "out/" + name);
-  const std::string message = run_error({});
-  expect_has(message, directory_ / "out must have its tokenizer");
-  expect_has(message, "remove the directory");
 }
 
 // A kill may come before the mark has its name, or later.

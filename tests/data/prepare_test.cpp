@@ -171,7 +171,7 @@ TEST_F(Prepare, DamagedDirectories) {
 
   const nlohmann::json good = nlohmann::json::parse(read(out + "/data.json"));
   const std::tuple<const char*, nlohmann::json, const char*> cases[] = {
-      {"/version", 3, "got \"roformer-data\" version 3"},
+      {"/version", 1, "got \"roformer-data\" version 1"},
       {"/format", "x", "got \"x\""},
       {"/vocab_size", -1, "got -1"},
       {"/extra", 1, "every key must be known, got \"extra\""},
@@ -179,6 +179,7 @@ TEST_F(Prepare, DamagedDirectories) {
       {"/splits/train/shards", "a", "got string"},
       {"/splits/train/shards/0", "../a.rfs", "../a.rfs"},
       {"/splits/train/shards/0", "missing.rfs", "missing.rfs"},
+      {"/splits/train/token_counts", "a.rfs", "must be a file name that ends in .npy"},
       {"/tokenizer_files", "a", "list of texts, got \"a\""},
       {"/tokenizer_files/0", "../a.txt", "got \"../a.txt\""},
       {"/splits/train/tokens", 7, "must hold 7 tokens"},

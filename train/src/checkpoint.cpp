@@ -25,8 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTemporaryPrefix = ".checkpoint-";
 constexpr int kStateVersion = 2;
-const std::initializer_list<std::pair<const char*, data::LeastMasks>> kLeastMasks = {
-    {"step", data::LeastMasks::kInStep}, {"batch", data::LeastMasks::kInBatch}};
 
 // The files of moments of a checkpoint, complete.
 std::vector<std::string> moments_files(const std::string& dir) {
@@ -132,7 +130,6 @@ nlohmann::json to_json(const TrainState& state) {
           {"micro_batches", state.micro_batches},
           {"updates", state.updates},
           {"cursor", {{"epoch", state.cursor.epoch}, {"row", state.cursor.row}}},
-          {"least_masks", name_of(kLeastMasks, state.least_masks)},
           {"interval",
            {{"loss_sum", state.interval.loss_sum},
             {"predicted_tokens", state.interval.predicted_tokens},
@@ -163,15 +160,13 @@ TrainState train_state(io::StrictObject& json) {
   state.updates = count(json, "updates");
   io::StrictObject cursor = json.object("cursor");
   state.cursor = {count(cursor, "epoch"), count(cursor, "row")};
-  state.least_masks = json.choice("least_masks", data::LeastMasks::kInBatch, kLeastMasks);
   io::StrictObject interval = json.object("interval");
-  // Checkpoints of an earlier version lack the numbers of pairs, as do evaluations without pairs.
   state.interval = {.loss_sum = number(interval, "loss_sum"),
                     .predicted_tokens = count(interval, "predicted_tokens"),
                     .real_tokens = count(interval, "real_tokens"),
-                    .pair_loss_sum = interval.number("pair_loss_sum", 0, kAnyNumber),
-                    .correct_pairs = interval.integer("correct_pairs", 0, 0, INT64_MAX),
-                    .pairs = interval.integer("pairs", 0, 0, INT64_MAX)};
+                    .pair_loss_sum = number(interval, "pair_loss_sum"),
+                    .correct_pairs = count(interval, "correct_pairs"),
+                    .pairs = count(interval, "pairs")};
   state.train_loss = number(json, "train_loss");
   io::StrictObject evaluation = json.object("evaluation");
   state.evaluation = {.loss = number(evaluation, "loss"),

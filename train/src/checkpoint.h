@@ -41,7 +41,6 @@ struct TrainState {
   int64_t micro_batches = 0;  // forward passes done, which key the dropout draws
   int64_t updates = 0;        // of the optimizer: steps with at least one token to predict
   data::BatchCursor cursor;
-  data::LeastMasks least_masks = data::LeastMasks::kInStep;  // absent: of a run that an earlier version began
   Interval interval;
   double train_loss = 0;  // of the last line of the metrics
   EvaluationReport evaluation;

@@ -34,10 +34,7 @@ namespace rf::train {
 
 namespace {
 
-// The key of compare.json that names the rules of training, and its value: the rules of LeastMasks::kInStep and of
-// nn::Encoding::scales_scores. Comparisons of earlier versions lack this key.
-constexpr const char* kRulesKey = "rules";
-constexpr int kRules = 2;
+constexpr int kRules = 2;  // of training: runs by other rules may not join a comparison
 
 // Median milliseconds per step over the log intervals of a run, including those before an interruption.
 double median_step_ms(const TrainingCurve& curve) {
@@ -229,32 +226,16 @@ class Comparison {
     nlohmann::json settings = {{"run", to_json(base_)},
                                {"data", data::identity(options_.data_dir)},
                                {"length_factors", options_.length_factors},
-                               {kRulesKey, kRules}};
+                               {"rules", kRules}};
     const auto directory = RunDirectory::unlocked("compare", options_.output_dir);
     if (!directory.is_empty() && !directory.has("compare.json")) {
       fail("compare", "the output directory must be empty or hold a comparison, got {} without compare.json",
            directory.path());
     }
-    nlohmann::json before = directory.kept_settings("compare.json", settings);
-    const bool is_earlier = before.emplace(kRulesKey, kRules).second;
+    const nlohmann::json before = directory.kept_settings("compare.json", settings);
     const std::string difference = data::first_difference(before, settings);
-    if (difference.empty() && is_earlier) require_finished(directory.path());
     if (difference.empty()) return;
     fail("compare", "the settings must be those of the comparison in {}, got {}", directory.path(), difference);
-  }
-
-  // The runs of an earlier version's comparison can be shown, not added to.
-  void require_finished(const std::string& where) const {
-    for (const std::string& arm : arms_) {
-      for (int64_t i = 0; i < options_.seeds; ++i) {
-        const uint64_t seed = base_.seed + static_cast<uint64_t>(i);
-        if (io::has_file(run_dir(arm, seed) + "/result.json")) continue;
-        fail("compare",
-             "the runs of a comparison must share the rules of masks and initial values, got {}, which an earlier "
-             "version began, without {}, seed {}; give another --output",
-             where, arm, seed);
-      }
-    }
   }
 
   void measure_unigrams() {

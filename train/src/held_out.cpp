@@ -18,7 +18,7 @@
 namespace rf::train {
 
 data::BatchOptions batch_options(const RunConfig& run, int64_t max_length, int64_t batch_size) {
-  return {max_length, batch_size, run.packing, run.objective, run.mask, run.seed, run.pairs, run.least_masks};
+  return {max_length, batch_size, run.packing, run.objective, run.mask, run.seed, run.pairs};
 }
 
 int64_t batch_tokens(const Stage& stage) { return stage.max_length * (stage.batch / stage.accumulate); }

@@ -59,8 +59,6 @@ int64_t peak_rss_bytes() {
 // Whether a run may continue with this run file: only the keys may differ that control writing and keeping checkpoints,
 // what the ranks divide, and when they sum gradients.
 void check_same_run(nlohmann::json before, nlohmann::json now) {
-  before.emplace("reduce_precision", "float32");  // a run of an earlier version
-  before.emplace("pairs", "none");                // the same
   for (const char* key : {"checkpoint_every_steps", "keep_checkpoints", "sharding", "reduce_overlap"}) {
     before.erase(key);
     now.erase(key);
@@ -267,7 +265,6 @@ class PretrainRun {
            options_.data_dir);
     }
     saved.run = state_.run;
-    config_.least_masks = saved.least_masks;
     saved.platform = resumed_platform(
         saved.platform, ranks_.size(), [this](const std::string& text) { note(text); }, device_.str());
     state_ = std::move(saved);

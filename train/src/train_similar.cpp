@@ -243,12 +243,11 @@ class SimilarRun {
   void check_settings() {
     directory_.emplace(options_.output_dir, RunDirectory::Use::kResume);
     const nlohmann::json now = settings();
-    nlohmann::json before = directory_->settings_or("run.json", now);
+    const nlohmann::json before = directory_->settings_or("run.json", now);
     if (!before.contains("similar")) {
       fail(kWhere, "the output must be a directory of train-similar, got {}, which holds another kind of run",
            options_.output_dir);
     }
-    before.emplace("columns", now.at("columns"));  // a run of an earlier version
     if (const std::string difference = data::first_difference(before, now); !difference.empty()) {
       fail(kWhere, "the settings must be those of the run in {}, got {}", options_.output_dir, difference);
     }

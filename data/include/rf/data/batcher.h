@@ -65,11 +65,8 @@ struct MaskOptions {
 };
 
 // If masking chooses no token, the token (or word) with the smallest draw is chosen, so that every step has a
-// prediction. kInStep: chosen among all micro-batches of a step, or among all batches in order (least_in_order), so
-// that the result does not depend on the number of micro-batches and ranks. kInBatch: chosen in every batch, as in runs
-// started by an earlier version.
-enum class LeastMasks { kInStep, kInBatch };
-
+// prediction: among all micro-batches of a step, or among all batches in order (least_in_order), so that the result
+// does not depend on the number of micro-batches and ranks.
 struct BatchOptions {
   int64_t max_length = 128;
   int64_t batch_size = 32;
@@ -78,7 +75,6 @@ struct BatchOptions {
   MaskOptions mask{};  // for kMasked
   uint64_t seed = 1;
   Pairs pairs = Pairs::kNone;  // with kMasked only
-  LeastMasks least = LeastMasks::kInStep;
 };
 
 // Row-major [batch_size, length] arrays; length is the longest row's (kPadded) or max_length (kPacked).

@@ -32,7 +32,7 @@ class Split {
   void document_lengths(int64_t first, std::span<int64_t> lengths) const;
   void verify() const;  // all shards, immediately
   // The number of occurrences of each token id, [vocab_size()], from the file that prepare() wrote next to the shards.
-  // Without that file (written by an earlier version), all shards are read. Throws Error if the file is damaged.
+  // Throws Error if the file is damaged.
   std::vector<int64_t> token_counts() const;
   // Tokens [begin, begin + count) of a document into ids and starts_word, `count` elements each. Verifies the
   // document's shard. Throws Error if the range is not inside the document. Thread-safe.
@@ -51,7 +51,7 @@ class Split {
   std::vector<int64_t> first_document_;  // first document of each shard, then the number of documents
   int64_t tokens_ = 0, vocab_size_ = 0, bytes_ = 0;
   std::string vocab_hash_, label_, token_counts_path_;
-  std::vector<int64_t> token_counts_;  // from that file; empty without it
+  std::vector<int64_t> token_counts_;  // from that file
 };
 
 }  // namespace rf::data

@@ -69,8 +69,7 @@ struct CompareReport {
 
 // Every arm is checked before the first is trained. A run that diverges ends there, and the other runs continue.
 // Finished runs are not repeated, and an interrupted run continues from its newest checkpoint. Throws Error if the
-// output directory holds a comparison with other settings, or if new runs would join runs that an earlier version
-// trained by other rules.
+// output directory holds a comparison with other settings.
 CompareReport compare(const CompareOptions& options, io::Progress& progress);
 
 }  // namespace rf::train

@@ -61,8 +61,7 @@ struct RunConfig {
   // kCausal: model.is_decoder is true, and mask is not used.
   data::Objective objective = data::Objective::kMasked;
   data::MaskOptions mask;
-  data::Pairs pairs = data::Pairs::kNone;                    // with kMasked: the model has Head::kPreTraining
-  data::LeastMasks least_masks = data::LeastMasks::kInStep;  // not in the run file: a run's state records it
+  data::Pairs pairs = data::Pairs::kNone;  // with kMasked: the model has Head::kPreTraining
   data::Packing packing = data::Packing::kPacked;
   Precision precision = Precision::kBfloat16;
   // Of a job of several ranks (docs/distributed.md); one process ignores them.
