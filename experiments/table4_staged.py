@@ -122,14 +122,17 @@ def _measured(model, ids_BT, asked_BT, targets_N):
     """(accuracy, loss) of the asked tokens."""
     import torch
 
-    batch = max(8192 // ids_BT.shape[1], 1)
+    batch, correct, loss = max(8192 // ids_BT.shape[1], 1), 0, 0.0
     with torch.no_grad():
-        hidden = [
-            model.encode(ids)[asked] for ids, asked in zip(ids_BT.split(batch), asked_BT.split(batch), strict=True)
-        ]
-        logits_NV = torch.cat([model.masked_lm_logits(each) for each in hidden if len(each)]).double()
-    accuracy = (logits_NV.argmax(-1) == targets_N).double().mean().item()
-    return accuracy, torch.nn.functional.cross_entropy(logits_NV, targets_N).item()
+        for ids, asked in zip(ids_BT.split(batch), asked_BT.split(batch), strict=True):
+            targets = targets_N[: asked.sum()]
+            targets_N = targets_N[len(targets) :]
+            if not len(targets):
+                continue
+            logits_NV = model.masked_lm_logits(model.encode(ids)[asked]).double()
+            correct += (logits_NV.argmax(-1) == targets).sum().item()
+            loss += torch.nn.functional.cross_entropy(logits_NV, targets, reduction="sum").item()
+    return correct / asked_BT.sum().item(), loss / asked_BT.sum().item()
 
 
 def _loss_of_frequencies(data, targets_N, model):
