@@ -34,9 +34,9 @@ def save_sentences(folder):
     return folder
 
 
-def save_masked(folder):
+def save_masked(folder, vocab_size=None):
     """A masked language model of transformers."""
-    make_oracle("Bert", "ForMaskedLM", vocab_size=len(WORDS)).save_pretrained(folder)
+    make_oracle("Bert", "ForMaskedLM", vocab_size=vocab_size or len(WORDS)).save_pretrained(folder)
     save_tokenizer(folder, do_lower_case=True, model_max_length=24)
     return folder
 

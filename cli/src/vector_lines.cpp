@@ -31,7 +31,10 @@ std::string VectorLines::sparse(const engine::SparseVector& vector) const {
   std::string text;
   if (options_.token_names) {
     nlohmann::json names = nlohmann::json::array();
-    for (const int32_t index : vector.indices) names.push_back(embedder_.token(index));
+    for (const int32_t index : vector.indices) {
+      const std::optional<std::string> name = embedder_.token(index);
+      names.push_back(name ? nlohmann::json(*name) : nlohmann::json());
+    }
     text = ",\"tokens\":" + names.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   } else {
     text = ",\"indices\":" + io::json_list(vector.indices);

@@ -379,10 +379,12 @@ const Model& Embedder::model() const {
   return *impl_->model;
 }
 
-const std::string& Embedder::token(int64_t index) const {
+std::optional<std::string> Embedder::token(int64_t index) const {
   if (impl_->modules.sparse == SentenceModules::Sparse::kSteps)
     fail(kEmbedderWhere, "names of tokens need weights of the vocabulary, got those of a SparseAutoEncoder");
-  return impl_->rows.tokenizer().vocabulary().token(index);
+  const text::Vocabulary& vocabulary = impl_->rows.tokenizer().vocabulary();
+  if (index >= vocabulary.size() && index < impl_->info.sparse_dimensions) return std::nullopt;
+  return vocabulary.token(index);
 }
 
 const text::Tokenizer& Embedder::tokenizer() const { return impl_->rows.tokenizer(); }

@@ -57,6 +57,7 @@ at::Tensor extend(LinearAttentionState& state, at::ScalarType dtype, ops::Linear
   const int64_t values = call.v.size(3);
   const std::vector<int64_t> shape = {call.q.size(0), call.q.size(2), call.q.size(3), values};
   const at::Tensor& exponents_BSH = call.key_exponents_BSH;
+  if (call.q.size(1) == 0 && call.k.size(1) == 0) return call.v;  // no tokens
   check_state(state, dtype, shape, exponents_BSH.defined());
   call.state = sums_of(state, shape, call.q.device());
   if (exponents_BSH.defined()) {

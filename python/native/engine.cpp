@@ -245,8 +245,8 @@ class Engine {
                           array_of(std::move(rows), {all_rows, width}));
   }
 
-  std::vector<std::string> tokens(const std::vector<int64_t>& ids) {
-    std::vector<std::string> tokens;
+  std::vector<std::optional<std::string>> tokens(const std::vector<int64_t>& ids) {
+    std::vector<std::optional<std::string>> tokens;
     run(&Engine::embedder, [&](const engine::Embedder& embedder) {
       for (const int64_t id : ids) tokens.push_back(embedder.token(id));
     });

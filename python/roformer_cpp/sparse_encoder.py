@@ -3,6 +3,7 @@
 from roformer_cpp import SparseEncoder
 """
 
+import json
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -129,11 +130,12 @@ class SparseEncoder(VectorEncoder):
             self._engines.clear()
         options = (prompt_name, prompt, batch_size, show_progress_bar, device, task)
         parts, _ = self._encoded(sentences, options, lambda engine, texts, text: engine.vectors(texts, text, "none"))
-        vectors = sparse_vectors(parts, self.get_embedding_dimension())
+        vectors = sparse_vectors(parts, json.loads(self._engine_of(task).embedding_info())["dimensions"])
         return vectors if count == self._kept else _largest(vectors, count)
 
-    def decode(self, embeddings: SparseVectors, top_k: int | None = None) -> list[list[tuple[str, float]]]:
-        """For each vector its tokens and their weights, the greatest first, at most ``top_k``."""
+    def decode(self, embeddings: SparseVectors, top_k: int | None = None) -> list[list[tuple[str | None, float]]]:
+        """For each vector its tokens and their weights, the greatest first, at most ``top_k``. A token is None if the
+        model has more rows than its tokenizer has tokens."""
         if not isinstance(embeddings, SparseVectors):
             raise TypeError(f"[decode] embeddings must be SparseVectors, got {_checks.kind(embeddings)}")
         _checks.given("decode", _checks.integer, 1, top_k=top_k)

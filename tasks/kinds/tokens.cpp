@@ -122,64 +122,47 @@ class Tokens : public RowTask {
   Scores without_piece_;
 };
 
-// The words with one space between them, and where each begins and ends.
+// The words with one space between them.
 struct Joined {
-  std::string text;
-  std::vector<std::array<int32_t, 2>> words;  // bytes
-};
-Joined joined(const std::vector<std::string>& words) {
-  Joined all;
-  for (const std::string& word : words) {
-    if (!all.words.empty()) all.text += ' ';
-    const auto begin = static_cast<int32_t>(all.text.size());
-    all.text += word;
-    all.words.push_back({begin, static_cast<int32_t>(all.text.size())});
-  }
-  return all;
-}
-
-// The word that each token of a row belongs to, -1: none. A token may begin with the space before its word.
-std::vector<int64_t> words_of(const Joined& joined, const text::Row& row) {
-  std::vector<int64_t> words(row.size(), -1);
-  for (size_t i = 0, word = 0; i < row.size(); ++i) {
-    if (row.text_index[i] < 0) continue;
-    const int32_t begin = row.tokens.byte_begin[i], end = row.tokens.byte_end[i];
-    while (word < joined.words.size() && joined.words[word][1] <= begin) ++word;
-    if (word < joined.words.size() && end > joined.words[word][0]) words[i] = static_cast<int64_t>(word);
-  }
-  return words;
-}
-
-// The row and position of each word's first piece, in the row where it is furthest from an end. A row may begin
-// within a word, so that a word's first piece in a row need not be the word's first.
-std::vector<std::array<int32_t, 2>> places_of(const Joined& joined, std::span<const text::Row> rows) {
-  const size_t count = joined.words.size();
-  std::vector<std::array<int32_t, 2>> places(count, kNoPlace);
-  std::vector<int32_t> first(count, std::numeric_limits<int32_t>::max()), margins(count, -1);
-  const auto for_each_piece = [&](auto piece) {
-    for (size_t r = 0; r < rows.size(); ++r) {
-      const std::vector<int64_t> words = words_of(joined, rows[r]);
-      for (size_t i = 0; i < words.size(); ++i) {
-        if (words[i] >= 0) piece(static_cast<size_t>(words[i]), r, i, rows[r].tokens.byte_begin[i]);
-      }
+  explicit Joined(const std::vector<std::string>& given) : text(fmt::format("{}", fmt::join(given, " "))) {
+    const char* begin = text.data();
+    for (const std::string& word : given) {
+      words.emplace_back(begin, word.size());
+      begin += word.size() + 1;
     }
-  };
-  for_each_piece([&](size_t word, size_t, size_t, int32_t begin) { first[word] = std::min(first[word], begin); });
-  for_each_piece([&](size_t word, size_t r, size_t i, int32_t begin) {
-    const auto margin = static_cast<int32_t>(std::min(i, rows[r].size() - 1 - i));
-    const bool is_seen = places[word] != kNoPlace && places[word][0] == static_cast<int32_t>(r);
-    if (begin != first[word] || is_seen || margin <= margins[word]) return;
-    margins[word] = margin;
-    places[word] = {static_cast<int32_t>(r), static_cast<int32_t>(i)};
-  });
+  }
+  // The word that a token belongs to.
+  size_t word_of(int32_t byte_begin) const {
+    const auto after = std::ranges::upper_bound(words, text.data() + byte_begin, {}, &std::string_view::data);
+    return static_cast<size_t>(after - words.begin()) - 1;
+  }
+
+  std::string text;
+  std::vector<std::string_view> words;
+};
+
+// The row and position of each word's first piece, in the row where it is furthest from an end.
+std::vector<std::array<int32_t, 2>> places_of(const Joined& joined, std::span<const text::Row> rows) {
+  std::vector<std::array<int32_t, 2>> places(joined.words.size(), kNoPlace);
+  std::vector<int32_t> margins(joined.words.size(), -1);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t i = 0; i < rows[r].size(); ++i) {
+      if (rows[r].text_index[i] < 0 || rows[r].tokens.starts_word[i] == 0) continue;
+      const size_t word = joined.word_of(rows[r].tokens.byte_begin[i]);
+      const auto margin = static_cast<int32_t>(std::min(i, rows[r].size() - 1 - i));
+      if (margin <= margins[word]) continue;
+      margins[word] = margin;
+      places[word] = {static_cast<int32_t>(r), static_cast<int32_t>(i)};
+    }
+  }
   return places;
 }
 
 Example Tokens::example(const data::Record& record, Targets targets) {
   Example example;
   const std::vector<std::string> words = strings_of(record, settings_.columns.at("tokens"), Items::kTexts);
-  const Joined text = joined(words);
-  const std::span<const text::Row> rows = rows_.rows(record.place(), {text.text});
+  const Joined text(words);
+  const std::span<const text::Row> rows = rows_.rows(record.place(), {text.text, {}, text.words});
   add_input(rows, example);
   example.places = places_of(text, rows);
   if (targets == Targets::kIgnored) return example;

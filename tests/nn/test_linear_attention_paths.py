@@ -3,6 +3,7 @@ against products of torch in float64, values and gradients of every map; which w
 """
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -45,6 +46,7 @@ def options_of(name, causal, site, queries=T, keys=S):
     options["rotate_denominator"] = site == "both"
     if site != "none":
         options["terms"] = terms_of(queries, keys, D if site == "before_map" else size_of(name))
+        options["terms"].layout = "halves" if site == "both" else "pairs"
     options["key_mask"] = normal(B, keys, seed=9) > -1
     options["eps"] = 1e-3
     return options
@@ -66,7 +68,9 @@ def assert_close(ours, truth, bound):
 @pytest.mark.parametrize("site", SITES)
 @pytest.mark.parametrize(("name", "causal"), CASES)
 def test_kernels_equal_explicit(name, causal, site):
-    tensors, options = case_of(name), options_of(name, causal, site)
+    """With fewer queries than keys or, without a rotation, with more."""
+    sizes = (S, T - 20) if site == "none" else (T, S)
+    tensors, options = case_of(name, *sizes), options_of(name, causal, site, *sizes)
     truth = values_and_gradients(tensors, torch.float64, "explicit", **options)
     fused = values_and_gradients(tensors, torch.float32, "fused", **options)
     assert_close(fused, truth, tol.LINEAR_FUSED_F32)
@@ -100,7 +104,7 @@ def test_packed_sequences(name, causal):
     tensors = {key: x if key == "projection" else x[:1] for key, x in case_of(name, S, S).items()}
     options = options_of(name, causal, "after_map", S, S)
     options["key_mask"] = options["key_mask"][:1]
-    options["cu_seqlens"] = torch.tensor([0, 3, 3, 4, 69, 70])
+    options["cu_seqlens"] = torch.tensor([0, 3, 3, 4, 69, 70], dtype=torch.int32 if causal else torch.int64)
     truth = values_and_gradients(tensors, torch.float64, "explicit", **options)
     assert_close(values_and_gradients(tensors, torch.float32, "fused", **options), truth, tol.LINEAR_FUSED_F32)
     assert_close(values_and_gradients(tensors, torch.float64, "ref", **options), truth, tol.LINEAR_F64)
@@ -126,14 +130,17 @@ def test_rotations_that_are_trained():
 
 
 def streamed(tensors, dtype, options, pieces, kernels):
-    """The output in pieces, each by the next of the kernels, and the state."""
-    state, outputs, terms = LinearAttentionState(), [], options["terms"]
-    ends = itertools.pairwise((*range(0, S, pieces), S))
+    """The output in pieces, of which the first and the last have no tokens, each by the next of the kernels, and the
+    state."""
+    state, outputs, terms, tokens = LinearAttentionState(), [], options["terms"], tensors["q"].shape[1]
+    ends = itertools.pairwise((0, *range(0, tokens, pieces), tokens, tokens))
     for (first, last), kernel in zip(ends, itertools.cycle(kernels)):
         now = slice(first, last)
         own = {
             **options,
-            "terms": Terms(*(Rotation(*(x[:, now] for x in side)) for side in (terms.query, terms.key))),
+            "terms": replace(
+                terms, query=Rotation(*(x[:, now] for x in terms.query)), key=Rotation(*(x[:, now] for x in terms.key))
+            ),
             "key_mask": options["key_mask"][:, now],
         }
         q, k, v = (tensors[key][:, now].to(dtype) for key in ("q", "k", "v"))
@@ -142,16 +149,24 @@ def streamed(tensors, dtype, options, pieces, kernels):
     return torch.cat(outputs, 1), state
 
 
-@pytest.mark.parametrize("kernels", [("fused",), ("explicit", "fused"), ("fused", "explicit"), ("ref", "fused")])
+@pytest.mark.parametrize(
+    "kernels", [("fused",), ("explicit",), ("explicit", "fused"), ("fused", "explicit"), ("ref", "fused")]
+)
 @pytest.mark.parametrize("site", ["after_map", "both"])
 @pytest.mark.parametrize("name", [name for name, causal in CASES if causal])
 def test_state_equals_the_whole(name, site, kernels):
-    """Grouped keys; a state may go from one way to the other."""
-    tensors, options = case_of(name, S, S), options_of(name, True, site, S, S)
+    """Grouped keys that raise the running maximum late, the first one masked; a state may go from one way to the
+    other."""
+    tokens = 140
+    tensors, options = case_of(name, tokens, tokens), options_of(name, True, site, tokens, tokens)
+    tensors["k"] *= torch.linspace(0.1, 2, tokens, dtype=torch.float64)[:, None, None]
+    options["key_mask"][:, 0] = False
     whole = linear_attention(**{key: x for key, x in tensors.items() if key != "y"}, **options, kernel="explicit")
-    for pieces in (1, 32):
-        out, state = streamed(tensors, torch.float32, options, pieces, kernels)
-        assert_close({"out": out}, {"out": whole}, tol.LINEAR_FUSED_F32)
+    alone = kernels == ("explicit",)
+    dtype, bound = (torch.float64, tol.LINEAR_F64) if alone else (torch.float32, tol.LINEAR_FUSED_F32)
+    for pieces in (1, 50):
+        out, state = streamed(tensors, dtype, options, pieces, kernels)
+        assert_close({"out": out}, {"out": whole}, bound)
         features = size_of(name) + (name == "cosine")
         assert state.tensors["sum"].shape == (B, H, features, DV)
         assert state.tensors["norm"].shape == (B, H, features, 1)

@@ -316,8 +316,6 @@ def test_roformer_with_vocab_txt_alone(tmp_path):
 # What is changed in a file of a directory, and what the message has.
 REFUSED_CONFIGS = [
     ({"tokenizer_class": "XLMTokenizer"}, "XLMTokenizer"),
-    ({"do_basic_tokenize": False}, "do_basic_tokenize"),
-    ({"never_split": ["x"]}, "never_split"),
     ({"split_special_tokens": True}, "split_special_tokens"),
     ({"wordpieces_prefix": "@@"}, "wordpieces_prefix"),
     ({"do_lower_case": "yes"}, "do_lower_case"),
@@ -373,6 +371,9 @@ OF_ROBERTA = [
 REFUSED = [("bert", "tokenizer_config.json", *row) for row in REFUSED_CONFIGS]
 REFUSED += [("bert", "tokenizer.json", *row) for row in REFUSED_FILES]
 REFUSED += [("roberta", "tokenizer.json", *row) for row in OF_ROBERTA]
+LEGACY = {"tokenizer_class": "BertTokenizerLegacy"}
+REFUSED += [("vocab", "tokenizer_config.json", LEGACY | {"do_basic_tokenize": False}, "do_basic_tokenize")]
+REFUSED += [("vocab", "tokenizer_config.json", LEGACY | {"never_split": ["x"]}, "never_split")]
 REFUSED += [("vocab", "special_tokens_map.json", {"other_token": "[X]"}, "other_token")]
 REFUSED += [("vocab", "added_tokens.json", {"<new>": 3}, "got 3")]
 
@@ -389,6 +390,35 @@ def test_byte_level_after_word_pieces(tmp_path, step):
     theirs = Tokenizer.from_file(str(path))
     texts = probe.random_texts(300, 8, SPECIALS)
     probe.check_texts(tmp_path, texts, lambda text: theirs.encode(text, add_special_tokens=False))
+
+
+@pytest.mark.parametrize("setting", [{"tokenizer_class": None}, {"do_basic_tokenize": False}, {"never_split": ["x"]}])
+def test_settings_of_classes_in_python_alone(tmp_path, setting):
+    """The others ignore them."""
+    write_vocab(tmp_path)
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    theirs.save_pretrained(tmp_path)
+    write_json(tmp_path / "tokenizer_config.json", BERT | setting)
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    probe.check_texts(tmp_path, probe.random_texts(100, 9, SPECIALS), probe.bare(theirs))
+
+
+FRAMES = [None, processors.TemplateProcessing(single="$A", pair="$A $B:1", special_tokens=[])]
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=["no frame", "bare frame"])
+@pytest.mark.parametrize("name", ["DebertaV2Tokenizer", "AlbertTokenizer"])
+def test_frames_of_classes(tmp_path, name, frame):
+    pieces = [(piece, 0.0) for piece in ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", "▁a", "▁", "b")]
+    made = Tokenizer(models.Unigram(pieces, unk_id=3))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.add_special_tokens([piece for piece, _ in pieces[:5]])
+    if frame is not None:
+        made.post_processor = frame
+    made.save(str(tmp_path / "tokenizer.json"))
+    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": name})
+    write_json(tmp_path / "config.json", {"model_type": "deberta-v2"})
+    probe.check_specials(tmp_path, ["a b", "b", ""], transformers.AutoTokenizer.from_pretrained(tmp_path))
 
 
 @pytest.mark.parametrize(("kind", "file", "changes", "named"), REFUSED, ids=range(len(REFUSED)))

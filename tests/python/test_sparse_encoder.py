@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from cli_support import results
 from engine_case import assert_close
 from roformer_cpp import SparseEncoder, SparseVectors
 from sentence_model import TEXTS, WORDS, save_encoder, save_masked
@@ -96,6 +97,28 @@ def test_queries_of_a_table(language_model, tmp_path):
     check(ours.encode_query(texts), theirs.encode_query(texts))
     check(ours.encode_document(texts), theirs.encode_document(texts))
     check(ours.encode(texts), theirs.encode(texts))
+
+
+def test_rows_without_a_token(tmp_path):
+    """A model may have more rows than its tokenizer has tokens; the ways of a Router then differ in size."""
+    from sentence_transformers.base.modules import Router, Transformer
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+
+    model, router = save_masked(tmp_path / "model", vocab_size=len(WORDS) + 9), tmp_path / "router"
+    theirs, ours = splade(model), SparseEncoder(model)
+    ours_decoded, theirs_decoded = (each.decode(each.encode(TEXTS), top_k=20) for each in (ours, theirs))
+    assert [[token for token, _ in each] for each in ours_decoded] == [
+        [token for token, _ in each] for each in theirs_decoded
+    ]
+    assert None in [token for each in ours_decoded for token, _ in each]
+    (line,) = results("embed", "--model", model, "--sparse", "--token-names", "--text", "a")
+    assert None in line["tokens"]
+    encoder = Transformer(str(model), transformer_task="fill-mask")
+    table = SparseStaticEmbedding(tokenizer=encoder.tokenizer, weight=torch.rand(len(WORDS)))
+    ways = Router.for_query_document([table], [encoder, SpladePooling()], default_route="query")
+    theirs = theirs_module.SparseEncoder(modules=[ways])
+    theirs.save(str(router))
+    check(SparseEncoder(router).encode_document(["a"]), theirs.encode_document(["a"]))
 
 
 def test_vectors(language_model):

@@ -124,6 +124,7 @@ Pipeline read_pipeline(const std::string& path, const json& value) {
 }
 
 void read_class(TokenizerConfig& config, const std::string& key, const json& value) {
+  if (value.is_null()) return;
   config.tokenizer_class = read_text(config, key, value);
   constexpr std::string_view kFast = "Fast";
   if (config.tokenizer_class.ends_with(kFast)) {
@@ -131,13 +132,16 @@ void read_class(TokenizerConfig& config, const std::string& key, const json& val
   }
 }
 
-void read_fixed(const TokenizerConfig& config, const std::string& key, const json& value) {
+void read_fixed(TokenizerConfig& config, const std::string& key, const json& value) {
+  const bool is_empty = value.is_null() || value.empty();
   if (key == "do_basic_tokenize") {
-    if (value != true) refuse(config.path, key, "true", value);
+    if (value != true) config.python_key = key;
+  } else if (key == "never_split") {
+    if (!is_empty) config.python_key = key;
   } else if (key == "split_special_tokens") {
     if (value != false) refuse(config.path, key, "false", value);
-  } else if (key == "never_split" || key == "init_inputs") {
-    if (!value.is_null() && !value.empty()) refuse(config.path, key, "null or empty", value);
+  } else if (key == "init_inputs") {
+    if (!is_empty) refuse(config.path, key, "null or empty", value);
   } else if (key == "wordpieces_prefix") {
     if (value != "##") refuse(config.path, key, "\"##\"", value);
   } else if (std::ranges::find(kOffKeys, key) != std::end(kOffKeys)) {

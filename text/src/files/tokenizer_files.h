@@ -39,7 +39,8 @@ struct TokenizerConfig {
   std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets;
   std::optional<bool> clean_up_tokenization_spaces, legacy, add_bos_token, add_eos_token, keep_accents, split_by_punct;
   int64_t extra_ids = 100;
-  bool is_qwens_own = false;  // auto_map names the class of gte-Qwen2's authors, which adds the end of a text itself
+  std::string python_key = {};  // a key that changes the tokens of classes in Python only; empty: none
+  bool is_qwens_own = false;    // auto_map names the class of gte-Qwen2's authors, which adds the end of a text itself
 };
 
 // Throws Error, naming file and key, for a setting that would change the result and is not supported; warns of an

@@ -244,6 +244,9 @@ class Loader {
     const bool python = class_.is(InTokenizerJson::kNone);
     options_.decoding.clean_up_tokenization_spaces = !bytes && config_.clean_up_tokenization_spaces.value_or(python);
     if (python) options_.decoding.cleanup = false;  // without a decoder of `tokenizers`
+    if (python && !config_.python_key.empty())
+      fail(kConfigWhere, "{}: \"{}\" must be absent for {}, whose tokens it changes", config_.path, config_.python_key,
+           config_.tokenizer_class);
     if (json_ && !has_unigram(options_)) check_agreement(options_);
     if (json_) check_class_of_file();
     choose_pipeline();
@@ -398,8 +401,9 @@ class Loader {
       vocabulary.require({SpecialRole::kCls, SpecialRole::kSep}, dir_.string());
       return class_.settings->frame(special.cls, special.sep);
     }
-    if (const SentencePieceClass* known = class_.pieces; known && (is_sentencepiece_ || !known->file_has_frame)) {
-      return known->frame(vocabulary, names_, config_);
+    if (const SentencePieceClass* known = class_.pieces) {
+      const bool is_in_file = known->file_has_frame && (known->set == nullptr || (json_ && json_->sequence));
+      if (is_sentencepiece_ || !is_in_file) return known->frame(vocabulary, names_, config_);
     }
     if (config_.is_qwens_own && config_.add_eos_token.value_or(false))
       return find_sentencepiece_class("LlamaTokenizer")->frame(vocabulary, names_, config_);

@@ -225,12 +225,34 @@ class BatchEncoder::Impl {
     return options_.truncation != Truncation::kNone && options_.truncation_side == Side::kRight &&
            options_.overflow == Overflow::kDropped;
   }
+  // Appends the first tokens of sample.first.
+  void encode_first(const TextPair& sample, size_t max_tokens, Encoding& out) const {
+    if (sample.words.empty()) return tokenizer_.encode_first(sample.first, max_tokens, out);
+    Encoding tokens;
+    int32_t begin = 0, characters = 0;  // of a word
+    for (const std::string_view word : sample.words) {
+      if (out.size() == max_tokens) break;
+      const auto next = static_cast<int32_t>(word.data() - sample.first.data());
+      characters +=
+          count_characters(sample.first.substr(static_cast<size_t>(begin), static_cast<size_t>(next - begin)));
+      begin = next;
+      tokens.clear();
+      tokenizer_.encode_first(word, max_tokens - out.size(), tokens);
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        tokens.byte_begin[i] += begin, tokens.byte_end[i] += begin;
+        tokens.char_begin[i] += characters, tokens.char_end[i] += characters;
+        tokens.starts_word[i] = i == 0;
+      }
+      out.append(tokens, 0, tokens.size());
+      out.replaced_bytes += tokens.replaced_bytes;
+    }
+  }
   void encode_texts(const TextPair& sample, size_t room, Plan& plan) const {
     const bool is_pair = sample.second.has_value();
     for (size_t known = 0, wanted = cuts_ends() ? room + 1 : kAllTokens; known != wanted;) {
       known = wanted;
       for (Encoding& text : plan.texts) text.clear();
-      tokenizer_.encode_first(sample.first, known, plan.texts[0]);
+      encode_first(sample, known, plan.texts[0]);
       if (is_pair) tokenizer_.encode_first(*sample.second, known, plan.texts[1]);
       if (known == kAllTokens) return;
       wanted = tokens_to_know(plan.texts[0].size(), plan.texts[1].size(), known, is_pair, room, options_);
@@ -246,7 +268,11 @@ class BatchEncoder::Impl {
         continue;
       }
       const bool is_first = piece.part == Part::kFirst;
-      tokenizer_.encode(is_first ? sample.first : *sample.second, row.tokens);
+      if (is_first) {
+        encode_first(sample, kAllTokens, row.tokens);
+      } else {
+        tokenizer_.encode(*sample.second, row.tokens);
+      }
       row.types.resize(row.size(), piece.type);
       row.mask.resize(row.size(), 1);
       row.text_index.resize(row.size(), is_first ? 0 : 1);

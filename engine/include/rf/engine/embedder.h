@@ -204,8 +204,9 @@ class RF_ENGINE_API Embedder {
   // A vector's first elements, as with EmbedderOptions::dimensions: normalised again where vectors are. normalizes:
   // also where they are not.
   std::vector<float> shorten(std::span<const float> vector, int64_t dimensions, bool normalizes = false) const;
-  // The token of an index of sparse vectors. Throws Error out of range.
-  const std::string& token(int64_t index) const;
+  // The token of an index of sparse vectors; nullopt for the rows of a model beyond its tokenizer's vocabulary. Throws
+  // Error out of range.
+  std::optional<std::string> token(int64_t index) const;
   // A hash of the content of all files that the vectors depend on.
   std::string identity() const;
 

@@ -57,6 +57,9 @@ RowSettings read_row_settings(const std::string& model_dir);
 struct TextPair {
   std::string_view first;
   std::optional<std::string_view> second = {};
+  // If there are words: parts of `first` in order, which alone are read, each as a separate text, as with
+  // is_split_into_words. Tokens then have starts_word if they are the first of a word.
+  std::span<const std::string_view> words = {};
 };
 
 struct Row {
