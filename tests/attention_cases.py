@@ -31,8 +31,7 @@ class Case:
     key_positions: Tensor
     mask: Tensor | None
     window: tuple[int, int]
-    ends: tuple[Tensor, Tensor] | None = None  # cu_seqlens and cu_seqlens_k
-    prefix: Tensor | None = None  # of each entry, or packed sequence
+    prefix: Tensor | None = None  # of each entry
 
     def leaves(self) -> dict[str, Tensor]:
         """Every tensor that has a gradient, by name."""
@@ -71,8 +70,6 @@ class Case:
             key_positions=self.key_positions,
             mask=self.mask,
             window=self.window,
-            cu_seqlens=self.ends and self.ends[0],
-            cu_seqlens_k=self.ends and self.ends[1],
             prefix=self.prefix,
             kernel=kernel,
         )

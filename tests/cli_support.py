@@ -190,9 +190,15 @@ def run_file(path, **keys):
     return path
 
 
+TIMES = ("seconds", "tokens_per_second", "processes", "communication_seconds", "exposed_seconds")
+TIMES += ("slowest_rank", "slowest_seconds")
+
+
+def untimed(lines):
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
+
+
 def metrics(run_dir, *types):
     """The lines of metrics.jsonl, or those of some types, without the times."""
-    lines = lines_of(run_dir / "metrics.jsonl")
-    timing = ("seconds", "tokens_per_second")
-    untimed = [{key: value for key, value in line.items() if key not in timing} for line in lines]
-    return [line for line in untimed if not types or line["type"] in types]
+    lines = untimed(lines_of(run_dir / "metrics.jsonl"))
+    return [line for line in lines if not types or line["type"] in types]

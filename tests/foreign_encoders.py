@@ -1,5 +1,6 @@
 """Random perturbed encoders of other libraries, as transformers saves them. A row for each family."""
 
+import numpy as np
 import torch
 import transformers
 
@@ -60,6 +61,12 @@ UNTRAINED = {
 TRAINED = [family for family in FAMILIES if family not in UNTRAINED]
 WITHOUT_GRAPH = {"deberta-v2 convolution": "convolution"}
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]
+
+
+def rows_of(lengths=(1, 13, 7, 60)):
+    """Random ids, of each length a row."""
+    random = np.random.default_rng(7)
+    return [random.integers(1, SIZES["vocab_size"], n).astype(np.int32) for n in lengths]
 
 
 def make_encoder(family, head, folder, **changes):

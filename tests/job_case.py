@@ -11,8 +11,6 @@ from pathlib import Path
 import cli_support
 from cli_support import MODEL, ROOT
 
-TIMES = ("seconds", "tokens_per_second", "processes", "communication_seconds", "exposed_seconds")
-TIMES += ("slowest_rank", "slowest_seconds")
 STEPS = 12
 RUN = {
     **cli_support.RUN,
@@ -67,12 +65,6 @@ def finish(processes):
     assert [code for code, _, _ in results] == [0] * len(results), results
     assert [out for _, out, _ in results[1:]] == [""] * (len(results) - 1)
     return [json.loads(line) for line in results[0][1].splitlines()]
-
-
-def lines_of(run_dir):
-    """The metrics, without times."""
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
 
 
 def bits(run_dir):

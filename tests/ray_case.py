@@ -1,15 +1,35 @@
-"""Helpers of the tests of Ray: the actors of this process, and killing them."""
+"""Helpers of the tests of Ray: a cluster, the actors of this process, and killing them."""
 
 import os
 import signal
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
+from cli_support import ROOT
+
+CPUS = 4
+STORE_BYTES = 100 * 2**20
 TITLE = "ray::MapWorker(MapBatches(Embedder))"
 
 
 def is_installed():
     return find_spec("ray") is not None
+
+
+@contextmanager
+def cluster():
+    """Ray, connected to a cluster of this machine."""
+    import ray
+
+    path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        ray.init(num_cpus=CPUS, include_dashboard=False, object_store_memory=STORE_BYTES, log_to_driver=False)
+        yield ray
+        ray.shutdown()
 
 
 def _parent(pid):

@@ -135,6 +135,9 @@ CONFIGURATIONS = {
     "proportional-factor": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.6,
                             "factor": 8.0},
     "hope": {"rope_type": "hope", "rope_theta": 10000.0, "original_max_position_embeddings": 512},
+    # Periods of the pairs: 2 pi 10000^(i / 12) = 6.3, 13.5, 29.2, 62.8, 135, ..
+    "hope-62": {"rope_type": "hope", "rope_theta": 10000.0, "original_max_position_embeddings": 62},
+    "hope-63": {"rope_type": "hope", "rope_theta": 10000.0, "original_max_position_embeddings": 63},
     "hope-all": {"rope_type": "hope", "rope_theta": 500.0, "original_max_position_embeddings": 100000,
                  "partial_rotary_factor": 0.5},
     "clipped": {"rope_type": "clipped", "rope_theta": 10000.0, "clip_low_n": 5},

@@ -133,8 +133,8 @@ add(FORMS, "a causal encoder so padded", form(makers.more_tokens, encoder("ForCa
 own = form(makers.qwen2_tokenizer, decoder("qwen2"))
 add(FORMS, "Qwen2's own tokenizer", own, "generate")
 add(FORMS, "a decoder with tokens added and embeddings padded", form(makers.more_tokens, decoder("llama")), "generate")
-for prefix, what in (("_orig_mod.", "`torch.compile`"), ("module.", "`DataParallel`")):
-    wrapped = form(makers.renamed(prefix.__add__))
+for prefix, what, inner in (("_orig_mod.", "`torch.compile`", ""), ("module.", "`DataParallel`", "_orig_mod.")):
+    wrapped = form(makers.renamed((prefix + inner).__add__))  # a model in DataParallel may be a compiled one
     add(FORMS, f"weights of a model in {what}, with the prefix `{prefix}`", wrapped, "fill-mask")
 add(FORMS, "`BertModel` without a pooler", encoder("Model", options={"add_pooling_layer": False}), "hidden")
 narrow = encoder("ForMaskedLM", "RoFormer", embedding_size=24)

@@ -1,6 +1,5 @@
 """What the tests of training from Python share: prepared data, and a run of a second or so."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,7 +10,6 @@ from pathlib import Path
 import cli_support
 from cli_support import ROOT, hear_interrupts
 
-TIMING = ("seconds", "tokens_per_second")
 RUN = {**cli_support.RUN, "evaluate_every_steps": 4, "evaluate_lengths": [8]}
 # So many steps that a stop comes before the end.
 STEPS = 3000
@@ -22,14 +20,6 @@ LONG = {
     "evaluate_every_steps": 0,
     "checkpoint_every_steps": 2900,
 }
-
-
-def lines_of(run_dir):
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-
-
-def untimed(lines):
-    return [{key: value for key, value in line.items() if key not in TIMING} for line in lines]
 
 
 def checkpoints(run_dir):

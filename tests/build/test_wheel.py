@@ -19,13 +19,6 @@ def versions(path):
     return dict(re.findall(r"^([\w-]+)==([\w.]+)", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
-def test_the_base_package_needs_numpy_alone(settings):
-    assert settings["project"]["dependencies"] == ["numpy"]
-    extras = settings["project"]["optional-dependencies"]
-    names = {"torch", "patch", "plot", "report", "embedding", "convert", "convert-tf", "ray", "test", "bench"}
-    assert set(extras) == names and all(extras.values())
-
-
 def test_one_range_of_torch(settings):
     probe = (ROOT / "cmake" / "torch_probe.cmake").read_text(encoding="utf-8")
     first, last = re.search(r'torch_versions "2\.(\d+) to 2\.(\d+)"', probe).groups()

@@ -18,14 +18,10 @@ from cli_support import MODEL, make_corpus, metrics, pretrain, refused, results,
 LENGTH = 16
 CLS, SEP = 258, 259  # ids of the tokenizer of bytes
 FAVOR = {"type": "linear", "feature_map": "favor", "num_features": 12}
-# The arms of X-04: position encoding, attention and a precision.
+# Two arms of X-04: position encoding, attention and a precision.
 ARMS = {
-    "none": ("none", {"type": "linear", "feature_map": "elu"}, "float32"),
-    "learned": ("learned", {"type": "linear", "feature_map": "elu"}, "bfloat16"),
-    "eq19-elu": ("rope", {"type": "linear", "feature_map": "elu", "rope_site": "after_map"}, "bfloat16"),
     "eq19-favor": ("rope", FAVOR | {"redraw_every": 3}, "float32"),
     "before-map": (["sinusoidal", "rope"], FAVOR | {"rope_site": "before_map"}, "bfloat16"),
-    "softmax": ("rope", "softmax", "bfloat16"),
 }
 
 

@@ -205,17 +205,6 @@ def test_interrupted_comparison_goes_on_to_the_same_numbers(data, tmp_path):
     assert losses(parts) == losses(whole)
 
 
-def test_a_damaged_line_of_the_metrics_is_told(data, finished):
-    folder = finished / "none" / "seed-1"
-    (folder / "result.json").unlink()
-    damaged = "{\n" + (folder / "metrics.jsonl").read_text()
-    (folder / "metrics.jsonl").write_text(damaged)
-    done = run(*options(data, finished, "none", 1))
-    assert done.returncode == 0, done.stderr
-    assert str(folder / "metrics.jsonl.damaged-1") in done.stderr
-    assert (folder / "metrics.jsonl.damaged-1").read_text() == damaged
-
-
 def test_a_result_with_a_wrong_value_is_named(data, finished):
     path = finished / "none" / "seed-1" / "result.json"
     good = json.loads(path.read_text())
@@ -225,22 +214,11 @@ def test_a_result_with_a_wrong_value_is_named(data, finished):
         assert str(path) in message and key in message
 
 
-def test_bad_encodings_are_named_before_anything_is_trained(data, tmp_path):
-    """How they are written is tests/train/compare_table_test.cpp's."""
-    for encodings, words in (
-        ("lerned", ["lerned", "learned"]),
-        ("rope,rope", ["rope", "twice"]),
-        ("learned:colour=red", ["colour"]),
-        ("learned:x", ["name:key=value"]),
-    ):
-        message = refused(*options(data, tmp_path / "out", encodings))
-        assert all(word in message for word in words), message
-        assert not (tmp_path / "out").exists()
-
-
 def test_bad_settings(data, finished, tmp_path):
     assert "seeds" in refused(*options(data, tmp_path / "a", "none", 0))
     assert "multiples" in refused(*options(data, tmp_path / "b", "none", 1, "--lengths", "0"))
+    message = refused(*options(data, tmp_path / "twice", "rope,rope"))
+    assert "rope" in message and "twice" in message and not (tmp_path / "twice").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
     assert "empty" in refused(*options(data, tmp_path / "full", "none"))

@@ -3,7 +3,6 @@ sentence-transformers, with the numbers of our engine."""
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -99,17 +98,6 @@ def test_padding_of_the_data(family, corpus, tmp_path):
         assert json.loads((tmp_path / "tuned" / "config.json").read_text())["classifier_pooling"] == "mean"
     else:
         assert "classifier_pooling" in refused(*command)
-
-
-def test_an_interrupted_run_keeps_its_bits(corpus, tmp_path):
-    run = run_file(tmp_path / "run.json", model=model_keys("modernbert"))
-    results(*pretrain(corpus, run, tmp_path / "whole"))
-    results(*pretrain(corpus, run, tmp_path / "cut"))
-    (tmp_path / "cut" / "model.safetensors").unlink()
-    shutil.rmtree(tmp_path / "cut" / "checkpoint-6")
-    results(*pretrain(corpus, run, tmp_path / "cut", "--resume"))
-    files = (tmp_path / folder / "model.safetensors" for folder in ("whole", "cut"))
-    assert len({file.read_bytes() for file in files}) == 1
 
 
 @pytest.mark.parametrize(

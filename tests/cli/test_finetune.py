@@ -80,7 +80,7 @@ def test_evaluate_gives_the_numbers_of_the_report(tuned):
 
 
 def test_predictions_come_in_order_and_need_no_label(tuned):
-    """What they are is compared with transformers in tests/engine/test_predict.py."""
+    """What they are is compared with transformers in tests/oracles/test_finetuned_parity.py."""
     task, output, files, _ = tuned
     rows = [json.loads(line) for line in files["test"].read_text().splitlines()]
     targets = dict(answers=("answers",), tokens=("labels",)).get(task, ("label",))
@@ -94,23 +94,6 @@ def test_predictions_come_in_order_and_need_no_label(tuned):
             best = line["candidates"][0]
             assert (line["answer"], line["start"]) == (best["answer"], best["start"])
             assert row["context"][line["start"] :].startswith(line["answer"])
-
-
-@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
-def test_tables_columns_and_pairs(trained, tmp_path, suffix):
-    """A pair is read where there is a column for it; fields may have other names."""
-
-    def renamed(rng):
-        record = task_files.pairs(rng)
-        return dict(s1=record["text"], s2=record["pair"], y=record["label"])
-
-    files = task_files.write_splits(tmp_path, renamed, suffix)
-    columns = ["--columns", "text=s1,pair=s2,label=y"]
-    results(*options(trained, files, tmp_path / "out", "classification", *columns, "--epochs", 1))
-    task = json.loads((tmp_path / "out" / "task.json").read_text())
-    assert task["columns"] == dict(text="s1", pair="s2", label="y", id="id")
-    line = results("predict", "--model", tmp_path / "out", "--input", files["test"])[0]
-    assert line["label"] in ("yes", "no") and line["line"] == 2
 
 
 def test_grid_of_rates_and_seeds(trained, tmp_path):

@@ -80,44 +80,6 @@ def test_a_record_is_one_prompt(case, tmp_path):
         assert [(row["index"], row["prompt"]) for row in rows] == list(enumerate(prompts))
 
 
-def test_beams(case):
-    oracle, folder = case
-    common = ["generate", "--model", folder, "--prompt", PROMPTS[1], "--max-new-tokens", 10]
-    ours = results(*common, "--beams", 3, "--num-return-sequences", 2, "--length-penalty", 0.5)
-    options = dict(do_sample=False, num_beams=3, num_return_sequences=2, length_penalty=0.5, max_new_tokens=10)
-    expected = oracle_generate(oracle, PROMPTS[1], SEP, **options)
-    assert [row["ids"] for row in ours] == expected
-    for row in ours:
-        assert row["score"] == pytest.approx(row["log_probability"] / len(row["ids"]) ** 0.5, rel=1e-6)
-
-
-def test_stops(case):
-    oracle, folder = case
-    common = ["generate", "--model", folder, "--prompt", PROMPTS[0], "--max-new-tokens", 12]
-    (free,) = results(*common, "--no-stop")
-    assert len(free["ids"]) == 12 and not free["stopped"]
-    stop = free["ids"][5]
-    token = transformers.AutoTokenizer.from_pretrained(folder).convert_ids_to_tokens(stop)
-    (row,) = results(*common, "--stop", token)
-    (expected,) = oracle_generate(oracle, PROMPTS[0], stop, do_sample=False, max_new_tokens=12)
-    assert row["ids"] == expected and row["stopped"]
-    (row,) = results(*common, "--stop", token, "--min-new-tokens", 9)
-    assert len(row["ids"]) >= 9
-
-
-def test_a_seed_gives_the_same_text(case):
-    _, folder = case
-    common = ["generate", "--model", folder, "--prompt", PROMPTS[2], "--max-new-tokens", 16]
-    common += ["--num-return-sequences", 4, "--temperature", 1.3, "--top-k", 40, "--top-p", 0.95]
-    common += ["--repetition-penalty", 1.1]
-    first = results(*common, "--seed", 5)
-    assert len({row["text"] for row in first}) > 1
-    assert results(*common, "--seed", 5, "--threads", 2, "--batch", 1) == first
-    assert results(*common, "--seed", 6) != first
-    with_others = results(*common, "--seed", 5, "--prompt", PROMPTS[0])
-    assert with_others[:4] == first
-
-
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

@@ -5,13 +5,14 @@ import shutil
 import warnings
 
 import pytest
+import torch
 
 import roformer_cpp
 from cli_support import refused, results, run
 from roformer_cpp import Engine, SentenceTransformer
 from sentence_model import save_encoder, save_modules, write_json
 
-LONG = "x" * 1_000_000
+LONG, MANY = "x" * 1_000_000, [7] * 500_000
 MOST = 5000
 
 
@@ -47,7 +48,7 @@ def test_files(encoder, tmp_path):
 
 
 def test_python(encoder):
-    engine = Engine(encoder)
+    engine, q = Engine(encoder), torch.zeros(1, 4, 2, 8)
     calls = [
         lambda: Engine(LONG),
         lambda: Engine(encoder, prompt_name=LONG),
@@ -56,6 +57,14 @@ def test_python(encoder):
         lambda: SentenceTransformer(encoder, default_prompt_name=LONG),
         lambda: engine.generate("a", stop=LONG),
         lambda: Engine(encoder, long_texts=LONG),
+        lambda: roformer_cpp.encoding(LONG),
+        lambda: roformer_cpp.encoding("rope", layout=LONG),
+        lambda: roformer_cpp.register_encoding(MANY, roformer_cpp.CustomEncoding),
+        lambda: roformer_cpp.rope(q, torch.arange(4), layout=LONG),
+        lambda: roformer_cpp.attention(q, q, q, window=MANY),
+        lambda: roformer_cpp.attention(q, q, q, kernel=LONG),
+        lambda: roformer_cpp.linear_attention(q, q, q, LONG),
+        lambda: roformer_cpp.linear_attention(q, q, q, cu_seqlens=torch.arange(500_000)),
     ]
     for call in calls:
         with pytest.raises((ValueError, FileNotFoundError, RuntimeError, TypeError)) as error:

@@ -161,7 +161,7 @@ def test_tokenizer_config(encoder, tmp_path):
     assert opened(changed(encoder, tmp_path / "m", file, **TOKENIZER_HARMLESS), "--strict") == ""
     assert '"frobnicate": 3' in opened(changed(encoder, tmp_path / "m", file, frobnicate=3))
     assert "did you mean do_lower_case?" in opened(changed(encoder, tmp_path / "m", file, do_lowercase=True))
-    assert "do_basic_tokenize" in error_of(changed(encoder, tmp_path / "m", file, do_basic_tokenize=False))
+    assert "wordpieces_prefix" in error_of(changed(encoder, tmp_path / "m", file, wordpieces_prefix="@@"))
 
 
 def test_strict_keys_of_tokenizers(encoder, tmp_path, monkeypatch):
@@ -358,16 +358,6 @@ def test_ids_of_the_hub(encoder, tmp_path, monkeypatch):
     assert f"{snapshot}/config.json]" in refused("doctor", "owner/tiny")
     (root / "blob").unlink()
     assert "modules.json" + LOST in refused("embed", "--model", "owner/tiny", "--text", "hello")
-
-
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
-def test_names_of_wrapped_modules(prefix, encoder, decoder, tmp_path):
-    for i, source in enumerate((encoder, decoder)):
-        folder = tmp_path / str(i)
-        shutil.copytree(source, folder)
-        path = folder / "model.safetensors"
-        save_file({prefix + name: tensor for name, tensor in load_file(path).items()}, path)
-        opened(folder)
 
 
 @pytest.fixture(scope="module")

@@ -38,19 +38,13 @@ def test_inputs(model, tmp_path):
     folder, logits = model
     rerank = ["rerank", "--model", folder, "--query", QUERY]
     scores = 1 / (1 + np.exp(-logits))
-    lines = results(*rerank, "--text", *TEXTS)
-    check(lines, scores)
-    assert [line["text"] for line in lines] == [TEXTS[line["index"]] for line in lines]
     records = [{"id": f"r{i}", "body": text} for i, text in enumerate(TEXTS)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     lines = results(*rerank, "--input", tmp_path / "a.jsonl", "--field", "body", "--top-k", 3)
     check(lines, scores)
     assert len(lines) == 3 and [line["id"] for line in lines] == [f"r{line['index']}" for line in lines]
-    (tmp_path / "a.tsv").write_text("id\ttext\n" + "".join(f"{i}\t{text}\n" for i, text in enumerate(TEXTS)))
-    lines = results(*rerank, "--input", tmp_path / "a.tsv", "--activation", "identity", "--batch-tokens", 1)
-    check(lines, logits)
-    assert [line["id"] for line in lines] == [str(line["index"]) for line in lines]
-    lines = results(*rerank, "--input", "-", "--format", "text", stdin="".join(text + "\n" for text in TEXTS))
+    given = ["--input", "-", "--format", "text", "--batch-tokens", 1]
+    lines = results(*rerank, *given, stdin="".join(text + "\n" for text in TEXTS))
     check(lines, scores)
     assert [line["line"] for line in lines] == [line["index"] + 1 for line in lines]
 
@@ -83,16 +77,12 @@ def test_refusals(model, tmp_path):
     assert "scores of pairs need BertForSequenceClassification, got BertModel" in message
 
 
-def test_files_of_version_6_without_modules(model, tmp_path):
-    """As in sentence-transformers, which takes the default activation then."""
+def test_files_of_version_6_without_modules_are_warned_of(model, tmp_path):
+    """What is computed then is in tests/saved_models.py."""
     folder = tmp_path / "model"
     shutil.copytree(model[0], folder)
-    pair = ["rerank", "--model", folder, "--query", "a", "--text", "b"]
-    plain = results(*pair)
-    keys = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity", "prompts": {"q": "x"}}
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(keys | {"default_prompt_name": "q"}))
-    done = run(*pair)
-    assert json.loads(done.stdout) == plain[0]
+    (folder / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder", "prompts": {"q": "x"}}')
+    done = run("rerank", "--model", folder, "--query", "a", "--text", "b")
     assert "is ignored without modules.json" in done.stderr
     with pytest.warns(UserWarning, match="is ignored without modules.json"):
         assert roformer_cpp.CrossEncoder(folder).prompts == {}

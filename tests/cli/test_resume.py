@@ -162,16 +162,6 @@ def test_resume_without_a_checkpoint_starts_and_says_so(prepared, tmp_path):
     assert done.returncode == 0 and "starting at step 0" in done.stderr
 
 
-def test_checkpoints_that_a_kill_left_over_go(prepared, copy):
-    """A kill after a checkpoint was renamed into place and before the oldest was dropped, or while it was."""
-    kept = {path.name for path in copy.glob("checkpoint-*")}
-    shutil.copytree(copy / "checkpoint-37", copy / "checkpoint-2")
-    (copy / ".checkpoint-1.tmp").mkdir()
-    results("pretrain", "--data", prepared / "data", "--output", copy, "--resume")
-    assert {path.name for path in copy.glob("*checkpoint-*")} == kept
-    assert not (copy / ".checkpoint-1.tmp").exists()
-
-
 def test_more_steps_than_the_run_had(prepared, whole, tmp_path):
     stages = [KEYS["stages"][0], {**KEYS["stages"][1], "steps": 30}]
     config = run_file(tmp_path / "longer.json", **{**KEYS, "stages": stages})

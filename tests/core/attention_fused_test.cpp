@@ -387,53 +387,6 @@ TEST_P(AttentionFused, PairsOutsideTheCallAreNotTouched) {
   }
 }
 
-// What a kernel might do wrong breaks the rule that the tests above hold it to, in every result that it touches.
-class AttentionRule : public testing::TestWithParam<rf_dtype> {
- protected:
-  AttentionRule() {
-    shape_.dtype = GetParam();
-    shape_.queries = 101, shape_.keys = 150, shape_.heads = 3, shape_.key_heads = 3;
-    shape_.head_dim = shape_.value_dim = 24;
-    shape_.query = shape_.key = shape_.bias = shape_.key_table = shape_.value_table = true;
-    shape_.lo = -30, shape_.hi = 60, shape_.positions = Positions::kGaps;
-    results_ = AttentionCase(shape_, 5).run();
-  }
-
-  AttentionShape shape_;
-  std::vector<AttentionCase::Result> results_;
-};
-
-TEST_P(AttentionRule, HoldsForTheKernelAndNotForZeros) {
-  for (auto& result : results_) {
-    EXPECT_EQ(result.fault(GetParam()), "");
-    result.tiles.assign(result.tiles.size(), 0);
-    EXPECT_NE(result.fault(GetParam()), "") << result.name;
-    result.tiles.assign(result.tiles.size(), std::numeric_limits<double>::quiet_NaN());
-    EXPECT_NE(result.fault(GetParam()), "") << result.name;
-  }
-}
-
-TEST_P(AttentionRule, DoesNotHoldWithoutATerm) {
-  const auto expect_missed = [&](auto remove, std::initializer_list<size_t> untouched) {
-    AttentionCase problem(shape_, 5);
-    remove(problem.tiles(), problem.tile_grads());
-    const auto without = problem.run_tiles();
-    for (size_t i = 0; i < 4; ++i) {
-      if (std::find(untouched.begin(), untouched.end(), i) != untouched.end()) continue;
-      auto result = results_[i];
-      result.tiles = without[i];
-      EXPECT_NE(result.fault(GetParam()), "") << result.name;
-    }
-  };
-  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.bias = {}, g.bias = nullptr; }, {});
-  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.key_table = {}, g.key_table = nullptr; }, {});
-  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.value_table = {}, g.value_table = nullptr; }, {3});
-  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.query = {}, g.query_cos = g.query_sin = nullptr; },
-                {});
-  expect_missed([](rf_attention_args& x, rf_attention_grads&) { x.window = RF_WINDOW_RIGHT; }, {});
-}
-
-INSTANTIATE_TEST_SUITE_P(Types, AttentionRule, testing::Values(RF_F32, RF_BF16, RF_F16));
 INSTANTIATE_TEST_SUITE_P(Targets, AttentionFused, testing::ValuesIn(instruction_sets()), name_of_target);
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Linear attention in chunks, of every instruction set, against the float64 loops over all pairs: directions,
 // denominators, maps, lengths on both sides of a chunk, types, strides, exponents of keys, packed sequences; then
-// threads, neighbours and the error of a sum over 2^20 positions. Masks and states are compared in tests/ops.
+// threads, neighbours and the error of a sum over 2^20 positions. Masks and states are compared in tests/ops and
+// tests/nn.
 #include <omp.h>
 
 #include <algorithm>

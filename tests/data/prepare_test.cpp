@@ -328,20 +328,6 @@ TEST_F(Publish, AFailureKeepsTheOldDirectory) {
   EXPECT_EQ(entries(), 3);
 }
 
-// What the command has written before is no document of it (tests/cli/test_reading.py), but a named one is an error.
-TEST_F(Prepare, LeavesItsOutputOutOfTheInput) {
-  write_lines(10);
-  PrepareOptions options{.output_dir = directory_ / "text/out", .valid_fraction = 0};
-  const PrepareReport first = run(options);
-  EXPECT_TRUE(first.left_out.empty());
-  options.input.inputs = {directory_ / "text/**/*.txt"};
-  const PrepareReport again = run(options);
-  EXPECT_EQ(again.train_tokens, first.train_tokens);
-  EXPECT_EQ(again.left_out, (std::vector<std::string>{directory_ / "text/out/vocab.txt"}));
-  options.input.inputs = {directory_ / "text/out/vocab.txt"};
-  expect_has(run_error(options), "must not replace the input");
-}
-
 TEST_F(Prepare, OneProcessAtATime) {
   write_lines(10);
   write(directory_ / "out.preparing/.roformer-prepare", "");

@@ -56,15 +56,6 @@ def names_of(test):
     return re.findall(pattern, test.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_ranges_are_every_code():
-    assert codes("R-ROPE-09..11, R-HF-04 to R-HF-06") == {
-        *(f"R-ROPE-{number}" for number in ("09", "10", "11")),
-        *(f"R-HF-{number}" for number in ("04", "05", "06")),
-    }
-    assert codes("X-09 of C-30; AVX-512, UTF-16, R-TAB-3") == {"X-09", "C-30", "R-TAB-3"}
-    assert UNCLEAR.search("(R-VAR)") and UNCLEAR.search("R-ROPE-04, 07") and not UNCLEAR.search("base^(R/(R-2))")
-
-
 def test_every_line_is_whole():
     heads = re.findall(r"^\| ([A-Z]+-[^|]*) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert set().union(*map(codes, heads)) == {code for code, *_ in lines()}

@@ -1,6 +1,5 @@
 """scripts/site.sh builds the documentation site without warnings; what it must refuse, it refuses."""
 
-import importlib.metadata
 import os
 import re
 import shutil
@@ -152,8 +151,3 @@ def test_the_check_of_built_pages_needs_nothing(tmp_path):
     assert done.returncode == 1
     wrong = [line.split(": ")[1].split()[0] for line in done.stderr.splitlines()[:-1]]
     assert sorted(wrong) == ["//example.org/a.css", "a.js", "http://example.org/a.png", "https://example.org/b.png"]
-
-
-def test_required_packages_are_pinned():
-    assert {"mkdocs", "mkdocs-material"} <= required().keys()
-    assert all(importlib.metadata.requires is not None and version for version in required().values())

@@ -50,9 +50,12 @@ def test_logits(case, tmp_path):
 # What the engine's own layers do not have in Llama, GPT-NeoX and Gemma 3, which the cases above have.
 OTHERS = [family for family in FAMILIES if family not in ("llama", "mistral", "qwen2", "qwen3", "gpt_neox", "gemma3")]
 ODD = {"hidden_size": 72, "num_attention_heads": 6, "vocab_size": 83, "intermediate_size": 44}
-WIDTHS = {"gpt2": "n_inner", "gptj": "n_inner", "gpt_bigcode": "n_inner", "falcon": "ffn_hidden_size", "opt": "ffn_dim"}
-EVEN = ("phi3-longrope", "phi3-longrope-passed", "helium")  # families of one size of heads
-SHAPES = [(name, shape) for name in (*OTHERS, *VARIANTS) for shape in ("even", "odd")[: 1 + (name not in EVEN)]]
+WIDTHS = {"gpt2": "n_inner", "gptj": "n_inner", "falcon": "ffn_hidden_size"}
+# Families that differ in what their layers compute.
+MECHANISMS = ["gemma2", "granite", "olmo2", "smollm3", "cohere", "phi3", "gpt2", "falcon-groups", "qwen3_moe"]
+MECHANISMS += ["gpt_oss", "falcon-alibi", "stablelm-norms", "nemotron", "gpt_neo"]
+SHAPES = [(name, "even") for name in (*OTHERS, *VARIANTS)]
+SHAPES += [(name, "odd") for name in (*MECHANISMS, "gptj", "bloom", "mpt")]
 
 
 def case_of(name):
@@ -86,8 +89,6 @@ def test_far_keys(family, tmp_path):
     check_grown(engine, rows, 100, lambda i, length: whole[i][length - 1], 1)
 
 
-MECHANISMS = ["gemma2", "granite", "olmo2", "smollm3", "cohere", "phi3", "gpt2", "falcon-groups", "qwen3_moe"]
-MECHANISMS += ["gpt_oss", "falcon-alibi", "stablelm-norms", "nemotron", "gpt_neo"]
 LOW = [("llama", "int8"), ("gpt_neox", "bfloat16"), *((name, "bfloat16") for name in MECHANISMS)]
 
 

@@ -125,15 +125,13 @@ def test_damaged_results_are_named(tmp_path, spoil, message):
         command.main(["report", "--results", str(tmp_path)])
 
 
-@pytest.mark.parametrize("name", ["small/translation", "any/decay", "small/fine-tuning"])
-def test_the_page_of_an_experiment(name):
+def test_the_page_of_an_experiment():
     """The site has it in place of the rows."""
-    result = recorded.read_result(recorded.RESULTS / f"{name}.parquet")
+    result = recorded.read_result(recorded.RESULTS / "small/translation.parquet")
     page = pages.render(result.path)
     assert f"```sh\n{result.about['command']}\n```" in page and f"# {result.question.split('?')[0]}"[:20] in page
     for claim, judged in result.verdicts.items():
         assert f"**{claim}: {judged['verdict']}.**" in page
-    if name == "small/translation":
-        assert "| rope | short runs | 0.00125: 2.223, 0.0025: 1.985, 0.005: 1.958, 0.01: 2.164 |" in page
-        assert "| part | rope less sinusoidal, BLEU: above 0 | 1.45 [−0.14, 3.04] | 0.029 | not shown |" in page
-        assert "| BLEU | rope | 40.04 | 39.67 | 40.29 | 3 |" in page and "commit 6d0f3d7c3c22: 57 minutes" in page
+    assert "| rope | short runs | 0.00125: 2.223, 0.0025: 1.985, 0.005: 1.958, 0.01: 2.164 |" in page
+    assert "| part | rope less sinusoidal, BLEU: above 0 | 1.45 [−0.14, 3.04] | 0.029 | not shown |" in page
+    assert "| BLEU | rope | 40.04 | 39.67 | 40.29 | 3 |" in page and "commit 6d0f3d7c3c22: 57 minutes" in page

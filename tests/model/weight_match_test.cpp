@@ -55,22 +55,6 @@ ModelConfig small_bert() {
   return c;
 }
 
-// R-VAR-03: a pretraining file opens under every head; its next-sentence layer and its indices are passed over.
-TEST(WeightMatch, BertPretrainingFiles) {
-  const ModelConfig c = small_bert();
-  auto file = file_of(c, Head::kMaskedLm);
-  for (const char* name : {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}) file.push_back({name, {8, 8}});
-  file.back().shape = {8};
-  file.push_back({"cls.seq_relationship.weight", {2, 8}});
-  file.push_back({"bert.embeddings.position_ids", {1, 5}});
-  EXPECT_EQ(strict(c, Head::kMaskedLm, file).ignored.size(), 4u);
-  const WeightMatch bare = strict(c, Head::kNone, file);
-  EXPECT_EQ(bare.load, spec_names(c, Head::kNone));
-  EXPECT_EQ(bare.names.at("pooler.dense.bias"), "bert.pooler.dense.bias");
-  const WeightMatch task = match_weights(c, Head::kSequenceClassification, file, FreshHead::kAllowed);
-  EXPECT_EQ(task.fresh, (Names{"classifier.weight", "classifier.bias"})) << "the pooler is in the file";
-}
-
 // Of every family: a finished pretraining opens as a language model and a bare encoder, and pretraining goes on from
 // one and from a file without pairs.
 TEST(WeightMatch, PretrainingWithPairs) {
@@ -88,33 +72,12 @@ TEST(WeightMatch, PretrainingWithPairs) {
   }
 }
 
-TEST(WeightMatch, NezhaNamesAreBerts) {
-  ModelConfig c = small_bert();
-  c.position_encodings = {{"nezha", "{}"}};
-  auto file = file_of(c, Head::kMaskedLm);
-  for (NamedShape& tensor : file) {
-    if (tensor.name.starts_with("bert.")) tensor.name = "nezha." + tensor.name.substr(5);
-  }
-  file.push_back({"nezha.encoder.layer.0.attention.self.relative_positions_encoding.positions_encoding", {5, 5, 4}});
-  const WeightMatch match = strict(c, Head::kMaskedLm, file);
-  EXPECT_EQ(match.load, spec_names(c, Head::kMaskedLm));
-  EXPECT_EQ(match.names.at("bert.embeddings.LayerNorm.bias"), "nezha.embeddings.LayerNorm.bias");
-  EXPECT_EQ(match.ignored.size(), 1u);
-}
-
 // A RoFormer's file whose config.json now names another encoding.
 TEST(WeightMatch, ATableThatIsNotUsedIsIgnored) {
   ModelConfig c = one_layer();
   const auto file = file_of(c, Head::kMaskedLm);
   c.position_encodings = {{"rope", R"({"rope_theta":500.0})"}};
   EXPECT_EQ(strict(c, Head::kMaskedLm, file).ignored, Names{"roformer.encoder.embed_positions.weight"});
-}
-
-TEST(WeightMatch, RuleDShapesAreStrict) {
-  const ModelConfig c = one_layer();
-  auto file = file_of(c, Head::kMaskedLm);
-  file[0].shape = {21, 8};
-  expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"word_embeddings.weight", "[20, 8]", "[21, 8]"});
 }
 
 TEST(WeightMatch, MissingAndUnexpectedTensorsAreErrors) {
@@ -131,16 +94,6 @@ TEST(WeightMatch, MissingAndUnexpectedTensorsAreErrors) {
   file = file_of(c, Head::kNone);
   file.push_back(file[0]);
   expect_error([&] { strict(c, Head::kNone, file); }, {"unique", "word_embeddings"});
-}
-
-TEST(WeightMatch, OldNamesOfLayerNormAreRead) {
-  const ModelConfig c = one_layer();
-  auto file = file_of(c, Head::kNone);
-  for (NamedShape& tensor : file) {
-    if (tensor.name == "embeddings.LayerNorm.weight") tensor.name = "embeddings.LayerNorm.gamma";
-    if (tensor.name == "encoder.layer.0.output.LayerNorm.bias") tensor.name = "encoder.layer.0.output.LayerNorm.beta";
-  }
-  EXPECT_EQ(strict(c, Head::kNone, file).load, spec_names(c, Head::kNone));
 }
 
 TEST(WeightMatch, FineTuningReplacesTheHead) {

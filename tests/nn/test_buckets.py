@@ -226,13 +226,8 @@ def projections_of(case: Case, encoding, config, layer):
 
 @pytest.mark.parametrize("positions", [FAR, [5, 4, 7, 6]], ids=["far", "near"])
 @pytest.mark.parametrize(("name", "config"), [
-    ("deberta", {}),
     ("deberta", {"p2c": "paper"}),
-    ("deberta", {"share_att_key": True}),
-    ("deberta", {"pos_att_type": ["c2p"]}),
-    ("deberta", {"pos_att_type": ["p2c"]}),
     ("deberta", {"pos_att_type": "c2p|p2c"}),
-    ("deberta", {"position_buckets": 8, "max_relative_positions": 50}),
     ("deberta", {"position_buckets": 8, "max_relative_positions": 50, "p2c": "paper"}),
     ("deberta", {"pos_key_bias": False}),
     ("deberta", {"norm_rel_ebd": "layer_norm", "layer_norm_eps": 0.1}),

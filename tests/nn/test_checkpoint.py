@@ -2,6 +2,7 @@
 tests/oracles, round trips of every encoding are in test_model.py."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -67,20 +68,26 @@ def test_the_largest_number_is_a_number(saved):
     roformer_cpp.load_model(saved[1])
 
 
-def test_a_stored_table_is_honoured(saved):
-    """Loader rule (a): one that is not the computed one is used all the same."""
+def test_a_stored_table_is_honoured(saved, capfd):
+    """Loader rule (a): one that is not the computed one is used all the same, with a warning of Python, once."""
     model, directory = saved
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        roformer_cpp.load_model(directory)
 
-    def check(change, expected):
+    def check(change, expected, most):
         rewrite(directory, change)
-        with pytest.warns(UserWarning, match="embed_positions"):
+        words = rf"\[load_model\] encoder.embed_positions.weight in .* by {most}"
+        with pytest.warns(UserWarning, match=words) as caught:
             changed = roformer_cpp.load_model(directory)
+        assert len(caught) == 1 and caught[0].filename == __file__
+        assert capfd.readouterr() == ("", "")
         assert (changed.encode(IDS) - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
 
-    check(lambda tensors: tensors[TABLE][15, 0].add_(1e-5), model.encode(IDS))
+    check(lambda tensors: tensors[TABLE][15, 0].add_(1e-5), model.encode(IDS), "1e-05")
     # Rows of zero angle: no rotation, as if every token stood at position 0.
     still = torch.tensor([0.0, 1.0]).repeat_interleave(4)
-    check(lambda tensors: tensors[TABLE].copy_(still), model.encode(IDS, positions=torch.zeros_like(IDS)))
+    check(lambda tensors: tensors[TABLE].copy_(still), model.encode(IDS, positions=torch.zeros_like(IDS)), r"\d")
 
 
 def test_a_stored_decoder_is_a_warning(saved):

@@ -1,34 +1,20 @@
-"""position_terms.safetensors: what save() stores for the engine equals the terms that each encoding gives."""
+"""position_terms.safetensors, which save() stores for the engine: lengths, names, what is not stored, and bake. Its
+numbers are compared through the engine (tests/engine/test_encodings.py)."""
 
 import json
 import re
 
-import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 
 import roformer_cpp
-import tolerances as tol
-from attention_terms import to_dict
 from encoding_files import INFOS, sweep_keys
 from nn.test_model import HEAD_DIM, SIZES, config_of, perturbed
-from term_list import NUMBERS, PAIRS, TABLES
 
 LAYERS, POSITIONS = SIZES["num_hidden_layers"], SIZES["max_position_embeddings"]
 # Encodings whose terms are stored, and those with a term that is no constant of a checkpoint.
-STORED = [name for name, info in INFOS.items() if info["position_terms"] and info["engine"]]
 LACKING = [name for name, info in INFOS.items() if info["position_terms"] and not info["engine"]]
-VARIANTS = [
-    *[(name, {}) for name in STORED],
-    ("shaw", {"values": False, "max_relative_position": 3}),
-    ("t5", {"scale": "sqrt"}),
-    ("deberta", {"position_buckets": 8, "max_relative_positions": 20}),
-    ("deberta", {"p2c": "paper", "max_relative_positions": 5}),
-    ("deberta", {"pos_att_type": ["p2c"], "share_att_key": True}),
-    ("transformer-xl", {"untie_r": False, "clamp_len": 7}),
-    ("tupe-a", {"max_position_embeddings": 20}),
-]
 
 
 def saved(name, options, tmp_path, **changes):
@@ -41,76 +27,6 @@ def saved(name, options, tmp_path, **changes):
 def read(directory):
     with safe_open(directory / "position_terms.safetensors", "pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-
-
-def encoding_of(model, name, options):
-    """The encoding alone, with the parameters of the model's."""
-    shape = {"num_attention_heads": 2, "hidden_size": 24, "num_hidden_layers": LAYERS}
-    shape |= {"head_dim": HEAD_DIM, "max_position_embeddings": POSITIONS, "is_decoder": INFOS[name]["needs_causal"]}
-    encoding = roformer_cpp.encoding(name, **(shape | sweep_keys(name, HEAD_DIM) | options))
-    values = dict(model.named_parameters())
-    with torch.no_grad():
-        for key, parameter in encoding.named_parameters():
-            parameter.copy_(values[f"position_encoding.{key}"])
-    return encoding
-
-
-def projections_of(model, layer):
-    values, prefix = dict(model.named_parameters()), f"encoder.layer.{layer}.attention.self."
-    return tuple(values[prefix + f"{part}.{kind}"] for kind in ("weight", "bias") for part in ("query", "key", "value"))
-
-
-def by_distance(rows, window, distances):
-    lo, hi = window
-    return rows[:, torch.as_tensor(distances).clamp(lo, hi) - lo]
-
-
-def assert_equal(ours, theirs, exact):
-    if exact:
-        assert torch.equal(ours, theirs)
-    else:
-        torch.testing.assert_close(ours, theirs, atol=tol.T3_ATOL, rtol=tol.T3_RTOL)
-
-
-@pytest.mark.parametrize("name, options", VARIANTS)
-def test_stored_terms_are_those_of_the_encoding(name, options, tmp_path):
-    model = saved(name, options, tmp_path)
-    tensors, metadata = read(tmp_path)
-    assert metadata["format"] == "roformer position terms 1"
-    encoding, used = encoding_of(model, name, options), set()
-    longest = int(metadata["longest"]) if metadata["longest"] != "all" else 10**6
-    tokens = min(int(metadata["tokens"]) if metadata["tokens"] != "all" else 10**6, longest)
-    draw = np.random.default_rng(1)
-    rows = [np.arange(tokens if tokens < 10**6 else 50)]
-    rows += [np.sort(draw.choice(min(tokens, 5000), size, replace=False)) for size in (1, 2, 13)]
-    for layer in range(LAYERS):
-        own = {key.removeprefix(f"layers.{layer}."): key for key in tensors if key.startswith(f"layers.{layer}.")}
-        named = {key: key for key in tensors if not key.startswith("layers.")} | own
-        for positions in rows:
-            with torch.no_grad():
-                given = torch.as_tensor(positions)
-                terms = encoding.terms(
-                    given, layer=layer, projections=projections_of(model, layer), dtype=torch.float32
-                )
-            # Rows that pass through a matrix: the bits of torch's product depend on their number.
-            expected, exact = to_dict(terms), len(positions) == tokens
-            assert (metadata.get("scale") is None) == (terms.scale is None)
-            if terms.scale is not None:
-                assert float(metadata["scale"]) == terms.scale
-            assert set(named) == {key for key in expected if key in (*TABLES, *NUMBERS, *PAIRS)}
-            for key, stored in named.items():
-                used.add(stored)
-                assert tensors[stored].dtype == torch.float32
-                if key in TABLES:
-                    window = [int(x) for x in metadata[f"{key}.range"].split()]
-                    distances = np.unique(positions[:, None] - positions)
-                    ours = by_distance(tensors[stored], window, distances)
-                    assert_equal(ours, by_distance(expected[key], expected[f"{key}_window"].tolist(), distances), exact)
-                elif key in PAIRS:
-                    assert_equal(tensors[stored][:, positions], expected[key][:, positions], exact)
-                else:
-                    assert_equal(tensors[stored], expected[key], exact)
-    assert used == set(tensors)
 
 
 @pytest.mark.parametrize("name", [name for name in INFOS if name not in LACKING])

@@ -1,5 +1,5 @@
 """Transformer-XL, Eq. 7 as printed, and the step to it from Eq. 6 with the query's absolute position kept (R-REL-03)
-against loops over the equations; and Eq. 6 itself, which relative encodings replace (R-REL-02)."""
+against loops over the equations."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ import torch
 import roformer_cpp
 from encoding_case import Case, parameter
 from initial_values import normal
-from tolerances import T1_ATOL, T1_RTOL
 
 REFUSED = {"transformer-xl": [
     ({"untie_r": 1}, "untie_r must be true or false, got 1"),
@@ -118,30 +117,3 @@ def test_projections_must_be_given(name, words):
     encoding = roformer_cpp.encoding(name, num_attention_heads=2, head_dim=4, hidden_size=8)
     with pytest.raises(ValueError, match=words):
         encoding.terms(torch.arange(3), queries=q, keys=q)
-
-
-def test_eq_6_as_attention():
-    """The terms with p are expressible: K = W_k p_n by key, Q = W_q p_m by query, and position meets position by a.c.
-
-    With one query at position P-1 each distance is one key, so tables by distance hold anything that depends on n.
-    """
-    draw = np.random.default_rng(1).standard_normal
-    tokens, width, size = 5, 6, 4
-    x, p, w_q, w_k, v = draw((tokens, width)), draw((tokens, width)), *draw((2, size, width)), draw((tokens, size))
-    last = tokens - 1
-    scores = ((x[last] + p[last]) @ w_q.T) @ (w_k @ (x + p).T) / np.sqrt(size)
-    weights = np.exp(scores - scores.max())
-
-    def tensor(a):
-        return torch.from_numpy(np.ascontiguousarray(a))[None]
-
-    terms = roformer_cpp.Terms(
-        key_table=roformer_cpp.DistanceTable(tensor((p @ w_k.T)[::-1]), 0, last),  # by distance 0, 1, ..
-        query_table=roformer_cpp.DistanceTable(tensor(np.tile(w_q @ p[last], (tokens, 1))), 0, last),
-        position_query=tensor(p @ w_q.T),
-        position_key=tensor(p @ w_k.T),
-    )
-    q, k, v_BTHD = (tensor(rows)[:, :, None] for rows in (x[last:] @ w_q.T, x @ w_k.T, v))
-    at = torch.arange(tokens)
-    out = roformer_cpp.attention(q, k, v_BTHD, terms, positions=at[last:], key_positions=at)
-    np.testing.assert_allclose(out[0, 0, 0].numpy(), weights / weights.sum() @ v, T1_RTOL, T1_ATOL)

@@ -27,7 +27,7 @@ def values_and_gradients(case, path):
     return {"out": out.detach()} | dict(zip(leaves, grads, strict=True))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_fused_equals_explicit(seed):
     case = make_case(seed)
     fused, exact = values_and_gradients(case.to(torch.float32), "fused"), values_and_gradients(case, "explicit")
@@ -35,25 +35,6 @@ def test_fused_equals_explicit(seed):
         torch.testing.assert_close(
             fused[name].double(), expected, atol=tol.FUSED_F32, rtol=tol.FUSED_F32, msg=lambda m, n=name: f"{n}: {m}"
         )
-
-
-def cut(tokens, seed):
-    """Ends of four sequences, some of them empty."""
-    inner = torch.randint(0, tokens + 1, (3,), generator=torch.Generator().manual_seed(seed))
-    return torch.cat([torch.tensor([0]), inner.sort().values, torch.tensor([tokens])])
-
-
-@pytest.mark.parametrize("seed", [seed for seed in range(40) if len(make_case(seed).q) == 1])
-def test_packed_fused_equals_explicit(seed):
-    """The explicit path computes one sequence after the other."""
-    case = make_case(seed)
-    case.mask = None
-    case.ends = cut(case.q.shape[1], seed), cut(case.k.shape[1], seed + 1).int()
-    if case.prefix is not None:
-        case.prefix = torch.tensor([2, 0, 1, 3])
-    fused, exact = values_and_gradients(case.to(torch.float32), "fused"), values_and_gradients(case, "explicit")
-    for name, expected in exact.items():
-        torch.testing.assert_close(fused[name].double(), expected, atol=tol.FUSED_F32, rtol=tol.FUSED_F32)
 
 
 def operator_arguments(dtype=torch.float32, absent=(), requires_grad=True, batch=2):

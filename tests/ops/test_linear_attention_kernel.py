@@ -1,5 +1,6 @@
-"""The kernel of linear attention as a PyTorch operator (ops/src/linear_attention*.cpp): values, gradients (those of
-exponents of keys too), packed sequences and states against the equation over all pairs in float64.
+"""The kernel of linear attention as a PyTorch operator (ops/src/linear_attention*.cpp): exponents and states of packed
+sequences, strides, masked keys, and what is refused. Values and gradients of other calls are compared in
+tests/core/linear_attention_test.cpp and tests/nn/test_linear_attention_paths.py.
 """
 
 import itertools
@@ -14,48 +15,8 @@ from roformer_cpp import attention  # noqa: F401 - registers the operators
 kernel = torch.ops.roformer.linear_attention_kernel.default
 backward = torch.ops.roformer.linear_attention_kernel_backward.default
 
-MAPS, DIRECTIONS, DENOMINATORS = ["given", "elu", "relu"], ["bidirectional", "causal"], ["plain", "rotated"]
+DIRECTIONS = ["bidirectional", "causal"]
 BOUND = {torch.float32: tol.LINEAR_KERNEL_F32, torch.float64: tol.LINEAR_F64}
-
-
-def turned(x, cos, sin, layout):
-    if cos is None:
-        return x
-    cos, sin, pairs = cos.to(x.dtype)[:, :, None], sin.to(x.dtype)[:, :, None], cos.size(-1)
-    halves = x[..., : 2 * pairs]
-    halves = halves.unflatten(-1, (pairs, 2)).unbind(-1) if layout == "pairs" else halves.split(pairs, -1)
-    a, b = halves[0] * cos - halves[1] * sin, halves[0] * sin + halves[1] * cos
-    both = torch.stack([a, b], -1).flatten(-2) if layout == "pairs" else torch.cat([a, b], -1)
-    return torch.cat([both, x[..., 2 * pairs :]], -1)
-
-
-def mapped(x, name):
-    if name == "given":
-        return x
-    return torch.relu(x) if name == "relu" else torch.where(x > 0, x + 1, x.clamp_max(0).exp())
-
-
-def formula(q, k, v, feature_map, direction, denominator="plain", layout="pairs", key_mask=None, eps=0.0, **rows):
-    """The equation of core/include/rf/linear_attention.h with all weights [B, H, T, S]."""
-    f, g = mapped(q, feature_map), mapped(k.repeat_interleave(q.size(2) // k.size(2), 2), feature_map)
-    turned_f = turned(f, rows.get("query_cos"), rows.get("query_sin"), layout)
-    turned_g = turned(g, rows.get("key_cos"), rows.get("key_sin"), layout)
-    pairs = f.size(1), g.size(1)
-    seen = torch.ones(f.size(0), 1, *pairs, dtype=torch.bool)
-    if key_mask is not None:
-        seen = seen & key_mask[:, None, None]
-    if direction == "causal":
-        seen = seen & torch.ones(pairs, dtype=torch.bool).tril(pairs[1] - pairs[0])
-    factor = seen.double()
-    if (exponents := rows.get("key_exponents")) is not None and g.size(1) > 0:
-        of_head = exponents.repeat_interleave(f.size(2) // exponents.size(2), 2).mT
-        last = (torch.arange(pairs[0]) + pairs[1] - pairs[0]).clamp(min=0)
-        factor = (of_head[:, :, None] - of_head[:, :, last, None]).masked_fill(~seen, -torch.inf).exp()
-    over = torch.einsum("bthf,bshf->bhts", turned_f, turned_g) * factor
-    under = over if denominator == "rotated" else torch.einsum("bthf,bshf->bhts", f, g) * factor
-    den = under.sum(-1, keepdim=True) + eps
-    weights = (over / den.masked_fill(den == 0, 1)).masked_fill(den == 0, 0)
-    return torch.einsum("bhts,bshd->bthd", weights, v.repeat_interleave(q.size(2) // k.size(2), 2))
 
 
 def rotations(queries, keys, pairs, batch=1, dtype=torch.float64):
@@ -101,37 +62,6 @@ def assert_close(ours, truth, bound):
         assert ((got.double() - want).abs() <= bound * largest).all(), ("out", "q", "k", "v", "exponents")[i]
 
 
-# ---- values and gradients ----
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("denominator", DENOMINATORS)
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("feature_map", MAPS)
-def test_equals_the_equation(feature_map, direction, denominator, dtype):
-    """With and without rotation, mask and eps; the loops that float64 goes to, too."""
-    case = make_case(feature_map=feature_map)
-    mask = torch.rand(2, 70, generator=torch.Generator().manual_seed(1)) < 0.7
-    for rows, layout in ((rotations(70, 70, 3), "pairs"), (rotations(70, 70, 2, batch=2), "halves"), ({}, "pairs")):
-        for key_mask, eps in ((None, 0.0), (mask, 0.25)):
-            eps = 0.25 if feature_map == "relu" else eps  # a query may be all zeros
-            options = {"feature_map": feature_map, "direction": direction, "denominator": denominator}
-            options |= {"layout": layout, "key_mask": key_mask, "eps": eps, **rows}
-            truth = with_gradients(formula, *case, torch.float64, **options)
-            assert_close(with_gradients(kernel, *case, dtype, **options), truth, BOUND[dtype])
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 3, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0)])
-def test_no_tokens(batch, queries, keys, direction):
-    *inputs, y = make_case(queries, keys, batch=batch)
-    for dtype in (torch.float32, torch.float64):
-        out, *grads = with_gradients(kernel, *inputs, y, dtype, feature_map="elu", direction=direction)
-        assert out.shape == y.shape and not out.any()
-        for grad, x in zip(grads, inputs, strict=True):
-            assert grad.shape == x.shape and not grad.any()
-
-
 # ---- exponents of keys, packed sequences ----
 
 GIVEN = {"feature_map": "given", "eps": 0.01}
@@ -145,42 +75,37 @@ def rising(keys, batch=1, rise=2.0, seed=0):
     return (rise * steps.cumsum(1) - 3).float().double()
 
 
-@pytest.mark.parametrize("dtype", list(BOUND))
-@pytest.mark.parametrize("rise", [2.0, 500.0])
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (150, 150), (70, 200), (200, 70), (0, 3), (3, 0)])
-def test_exponents_of_keys(queries, keys, rise, dtype):
-    case, exponents = make_case(queries, keys, "given"), rising(keys, 2, rise)
-    truth, ours = (
-        with_gradients(function, *case, own, exponents, direction="causal", **GIVEN)
-        for function, own in ((formula, torch.float64), (kernel, dtype))
-    )
-    assert_close(ours, truth, BOUND[dtype])
+def formula(q, k, v, exponents, eps):
+    """The causal equation of core/include/rf/linear_attention.h with all weights [B, H, T, S]."""
+    queries, keys, group = q.size(1), k.size(1), q.size(2) // k.size(2)
+    k, v, exponents = (x.repeat_interleave(group, 2) for x in (k, v, exponents))
+    if keys == 0:
+        return q.new_zeros(*q.shape[:3], v.size(-1))
+    last = (torch.arange(queries) + keys - queries).clamp(min=0)
+    factor = exponents.mT[:, :, None] - exponents.mT[:, :, last, None]
+    hidden = torch.ones(queries, keys, dtype=torch.bool).triu(keys - queries + 1)
+    weights = torch.einsum("bthf,bshf->bhts", q, k) * factor.masked_fill(hidden, -torch.inf).exp()
+    return torch.einsum("bhts,bshd->bthd", weights / (weights.sum(-1, keepdim=True) + eps), v)
 
 
 @pytest.mark.parametrize("dtype", list(BOUND))
 @pytest.mark.parametrize("ends_type", [torch.int32, torch.int64])
-@pytest.mark.parametrize("kind", ["bidirectional", "causal", "exponents"])
-def test_packed_sequences(kind, ends_type, dtype):
-    """Of other lengths for keys than for queries, one without queries, one without keys, one with neither."""
+def test_exponents_of_packed_sequences(ends_type, dtype):
+    """Of other lengths for keys than for queries, one without queries, one without keys, one with neither; gradients of
+    exponents, which the operator forms itself, too."""
     ends_q, ends_k = [0, 70, 70, 75, 75, 150], [0, 90, 95, 95, 95, 160]
     case = make_case(150, 160, "given", batch=1)
-    exponents = [torch.cat([rising(b - a, seed=b) for a, b in itertools.pairwise(ends_k)], 1)]
-    exponents = exponents if kind == "exponents" else []
-    options = GIVEN | {"direction": "bidirectional" if kind == "bidirectional" else "causal"}
+    exponents = torch.cat([rising(b - a, seed=b) for a, b in itertools.pairwise(ends_k)], 1)
 
-    def apart(q, k, v, key_exponents=None, **options):
-        parts = []
-        for (a, b), (c, d) in zip(itertools.pairwise(ends_q), itertools.pairwise(ends_k), strict=True):
-            own = None if key_exponents is None else key_exponents[:, c:d]
-            parts.append(formula(q[:, a:b], k[:, c:d], v[:, c:d], key_exponents=own, **options))
+    def apart(q, k, v, key_exponents):
+        pairs = zip(itertools.pairwise(ends_q), itertools.pairwise(ends_k), strict=True)
+        parts = [formula(q[:, a:b], *(x[:, c:d] for x in (k, v, key_exponents)), 0.01) for (a, b), (c, d) in pairs]
         return torch.cat(parts, 1)
 
-    truth = with_gradients(apart, *case, torch.float64, *exponents, **options)
-    ends = {
-        "cu_seqlens_q": torch.tensor(ends_q, dtype=ends_type),
-        "cu_seqlens_k": torch.tensor(ends_k, dtype=ends_type),
-    }
-    assert_close(with_gradients(kernel, *case, dtype, *exponents, **options, **ends), truth, BOUND[dtype])
+    truth = with_gradients(apart, *case, torch.float64, exponents)
+    ends = {f"cu_seqlens_{side}": torch.tensor(x, dtype=ends_type) for side, x in (("q", ends_q), ("k", ends_k))}
+    ours = with_gradients(kernel, *case, dtype, exponents, direction="causal", **GIVEN, **ends)
+    assert_close(ours, truth, BOUND[dtype])
 
 
 # ---- strides, masks, threads ----
@@ -225,33 +150,6 @@ def test_masked_keys_are_not_read(dtype, direction, number):
 
 
 # ---- state ----
-
-
-@pytest.mark.parametrize("denominator", DENOMINATORS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_state_equals_the_whole(dtype, denominator):
-    """In pieces, one of no token; the state is what the sums over all keys are, and the one given is not changed."""
-    q, k, v, _ = (x.to(dtype) for x in make_case(150, 150))
-    row = torch.float64 if dtype == torch.float64 else torch.float32
-    rows = rotations(150, 150, 3, dtype=row)
-    options = {"feature_map": "elu", "direction": "causal", "denominator": denominator}
-    mask = torch.arange(150)[None] % 5 != 2  # shared by the batch
-    whole = kernel(q, k, v, **options, **rows, key_mask=mask)[0]
-    state, pieces = torch.zeros(2, 2, 6, 6, dtype=torch.float64), []
-    for first, last in itertools.pairwise((0, 1, 64, 64, 100, 150)):
-        now = slice(first, last)
-        given, kept = state, state.clone()
-        own = {name: x[:, now] for name, x in rows.items()}
-        out, _, state = kernel(q[:, now], k[:, now], v[:, now], **options, **own, key_mask=mask[:, now], state=given)
-        assert torch.equal(given, kept)
-        pieces.append(out)
-    bound = BOUND[dtype]
-    assert ((torch.cat(pieces, 1) - whole).abs() <= bound * whole.abs().max()).all()
-    plain = mapped(k.double(), "elu") * mask[..., None, None]
-    g = turned(plain, rows["key_cos"], rows["key_sin"], "pairs")
-    under = g if denominator == "rotated" else plain
-    sums = torch.cat([torch.einsum("bshf,bshd->bhfd", g, v.double()), under.sum(1)[..., None]], -1)
-    assert ((state - sums).abs() <= bound * sums.abs().max()).all()
 
 
 @pytest.mark.parametrize("dtype", list(BOUND))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from transformers.models.deberta_v2.configuration_deberta_v2 import DebertaV2Config
-from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention, make_log_bucket_position
+from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention
 
 import roformer_cpp
 from tolerances import FLOAT32_SCALE, T3_ATOL, T3_RTOL
@@ -68,17 +68,3 @@ def test_attention(config):
     np.testing.assert_allclose(ours, expected, T3_RTOL, T3_ATOL)
     ours, expected = compare(torch.float64, **config)
     np.testing.assert_allclose(ours, expected, rtol=0, atol=FLOAT32_SCALE * np.abs(expected).max())
-
-
-@pytest.mark.parametrize(("buckets", "max_positions"), [(256, 512), (8, 30), (20, 100), (32, 128)])
-def test_log_buckets(buckets, max_positions):
-    distances = torch.arange(-2000, 2001)
-    theirs = make_log_bucket_position(distances, buckets, max_positions).long()
-    theirs = (theirs + buckets).clamp(0, 2 * buckets - 1)
-    config = {"max_relative_positions": max_positions, "position_buckets": buckets, "pos_att_type": ["c2p"]}
-    encoding = roformer_cpp.encoding("deberta", head_dim=1, **config)
-    with torch.no_grad():
-        encoding.rel_embeddings.copy_(torch.arange(2 * buckets)[:, None])
-        encoding.get_parameter("layer.0.pos_key_proj_weight").fill_(1)
-    rows, lo, hi = encoding.terms(torch.tensor([0, 3000])).key_table
-    assert torch.equal(rows[0, distances.clamp(lo, hi) - lo, 0].long(), theirs)

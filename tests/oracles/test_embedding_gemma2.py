@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from safetensors.numpy import load_file, save_file
 
 import roformer_cpp
+from decoder_embedders import theirs_of
 from engine_case import assert_close, assert_low_precision, change_config
-from foreign_encoders import make_encoder
+from foreign_encoders import make_encoder, rows_of
 from onnx_case import kept, oracle_outputs, padded, run
 from rf_engine import Engine, EngineError
 
@@ -30,19 +30,9 @@ OPTIONS = {
 }
 
 
-def rows_of(*lengths):
-    random = np.random.default_rng(3)
-    return [random.integers(1, 60, n).astype(np.int32) for n in lengths]
-
-
-def theirs_of(oracle, rows):
-    with torch.no_grad():
-        return [oracle(torch.tensor(row)[None].long()).last_hidden_state[0].numpy() for row in rows]
-
-
 def assert_as(oracle, folder):
-    rows = rows_of(1, 40, 7)
-    assert_close(Engine(folder).hidden(rows), np.concatenate(theirs_of(oracle, rows)))
+    rows = rows_of((1, 40, 7))
+    assert_close(Engine(folder).hidden(rows), np.concatenate([theirs_of(oracle, row) for row in rows]))
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -52,7 +42,7 @@ def test_options(options, tmp_path):
 
 def test_batches(tmp_path):
     """Rows that transformers pads, in the engine and in ONNX."""
-    oracle, rows = make_encoder(FAMILY, "Model", tmp_path, vocab_size=80), rows_of(3, 31, 12)
+    oracle, rows = make_encoder(FAMILY, "Model", tmp_path, vocab_size=80), rows_of((3, 31, 12))
     batch = padded(rows, [[0] * len(row) for row in rows])
     theirs = kept(oracle_outputs(oracle, *batch)["last_hidden_state"], batch[1])
     ours = Engine(tmp_path).hidden(rows)
@@ -94,7 +84,7 @@ def test_text_inside(tmp_path):
     """What reads images and sound is not opened."""
     whole, path = save_inside(tmp_path), tmp_path / "model.safetensors"
     assert_as(whole, tmp_path)
-    assert np.array_equal(*(Engine(folder).hidden(rows_of(9)) for folder in (tmp_path, tmp_path / "text")))
+    assert np.array_equal(*(Engine(folder).hidden(rows_of((9,))) for folder in (tmp_path, tmp_path / "text")))
     other = {f"{name}.weight": np.ones(3, np.float32) for name in ("vision_tower.a", "embed_audio.b")}
     save_file(load_file(path) | other, path)
     assert_as(whole, tmp_path)
@@ -124,8 +114,8 @@ WIDE |= {"hidden_size_per_layer_input": 128}
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_low_precision(precision, tmp_path):
-    oracle, rows = make_encoder(FAMILY, "Model", tmp_path, **WIDE), rows_of(40)
-    ours, (theirs,) = Engine(tmp_path, precision).hidden(rows), theirs_of(oracle, rows)
+    oracle, rows = make_encoder(FAMILY, "Model", tmp_path, **WIDE), rows_of((40,))
+    ours, theirs = Engine(tmp_path, precision).hidden(rows), theirs_of(oracle, rows[0])
     assert_low_precision(ours.ravel(), theirs.ravel(), Engine(tmp_path).hidden(rows).ravel())
 
 

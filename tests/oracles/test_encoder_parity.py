@@ -145,10 +145,25 @@ OF_ROFORMER = {
     "decoder": {"is_decoder": True, "add_cross_attention": True, "rotary_value": True},
     "summary": {"summary_type": "first", "bos_token_id": 1, "eos_token_id": [2, 3], "use_cache": False},
 }
-DIRECTORIES = [("RoFormer", head, name) for head in HEADS["RoFormer"] for name in (*SETTINGS, *OF_ROFORMER)]
-# A BERT for answers has as many outputs as labels, and two are answers.
-OF_TWO = {"ForQuestionAnswering": ("plain", "untied", "named labels")}
-DIRECTORIES += [("Bert", head, name) for head in HEADS["Bert"] for name in OF_TWO.get(head, SETTINGS)]
+# The heads that read a setting; the plain ones are every head's.
+OF_WORDS = ("ForMaskedLM", *CAUSAL_HEADS.values())
+READ_BY = {
+    "untied": OF_WORDS,
+    "five labels": ("ForTokenClassification",),
+    "named labels": ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"),
+    "one label": ("ForSequenceClassification",),
+    "projected": ("Model", *OF_WORDS),
+    "projected, untied": OF_WORDS,
+    "decoder": ("Model", "ForCausalLM"),
+    "summary": ("ForSequenceClassification", "ForMultipleChoice"),
+}
+DIRECTORIES = [
+    (family, head, name)
+    for family in HEADS
+    for name in SETTINGS | (OF_ROFORMER if family == "RoFormer" else {})
+    for head in HEADS[family]
+    if name == "plain" or head in READ_BY[name]
+]
 
 
 @pytest.mark.parametrize(("family", "head", "settings"), DIRECTORIES)

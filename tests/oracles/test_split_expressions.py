@@ -301,6 +301,19 @@ def test_refused_expressions(tmp_path, expression):
     assert expression[:200] in message and len(message) < 1000
 
 
+def test_refused_steps(tmp_path):
+    tokenizer = json.loads(train("llama3").to_str())
+    split, level = tokenizer["pre_tokenizer"]["pretokenizers"]
+    for steps, message in (
+        ([split | {"behavior": "MergedWithNext"}, level], 'behavior" must be "Isolated"'),
+        ([{"type": "Punctuation"}, level], "must be a Split or Digits"),
+        ([split, level | {"add_prefix_space": True}], "without add_prefix_space"),
+    ):
+        tokenizer["pre_tokenizer"]["pretokenizers"] = steps
+        (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+        assert message in refusal(tmp_path)
+
+
 def test_an_expression_that_backtracks(tmp_path):
     """Where tokenizers.Regex would need 2^40 steps."""
     save(train("llama3"), tmp_path)

@@ -2,7 +2,6 @@
 refused with one sentence that names the argument and the rule; what is unusual and right has the right result.
 """
 
-import re
 from functools import partial
 
 import pytest
@@ -165,69 +164,3 @@ def test_second_derivatives_name_the_kernel_that_has_them(name):
     with pytest.raises(NotImplementedError, match=r"must be false.*Hint: kernel explicit has derivatives of any order"):
         (gradient,) = torch.autograd.grad(SAME[name](x).square().sum(), x, create_graph=True)
         gradient.sum().backward()
-
-
-# ---- messages quote a part of a value of a million characters
-
-MANY = [7] * 500_000
-
-
-class Custom(roformer_cpp.CustomEncoding):
-    def __init__(self, shape, attribute=None, **keys):
-        super().__init__()
-        if attribute is not None:
-            setattr(self, attribute, LONG)
-
-    def shared(self, positions, key_positions, dtype):
-        return LONG
-
-
-def custom(attribute=None):
-    roformer_cpp.register_encoding("custom", Custom)
-    return roformer_cpp.encoding("custom", attribute=attribute)
-
-
-def built(head=None, **keys):
-    return roformer_cpp.build_model(CONFIG | {"model_type": "rf_encoder"} | keys, head)
-
-
-def of_key(call, *arguments, key, value=LONG):
-    return partial(call, *arguments, **{key: value})
-
-
-ENCODING_KEYS = (LONG, "layout", "base", "head_dim", "is_decoder", "initializer_range")
-CONFIG_KEYS = (LONG, "hidden_act", "position_encoding", "attention", "head")
-CALLS = {f"encoding {key[:20]}": of_key(roformer_cpp.encoding, "rope", key=key) for key in ENCODING_KEYS}
-CALLS |= {f"configuration {key[:20]}": of_key(built, key=key) for key in CONFIG_KEYS}
-CALLS |= {attribute: partial(custom, attribute) for attribute in ("reads_vectors", "max_length")}
-CALLS |= {
-    "encoding name": lambda: roformer_cpp.encoding(LONG),
-    "encoding list": lambda: roformer_cpp.encoding("axial-nd", num_attention_heads=2, head_dim=8, grid_shape=MANY),
-    "pos_att_type": lambda: roformer_cpp.encoding("deberta", pos_att_type=[LONG]),
-    "not JSON": lambda: roformer_cpp.encoding("rope", layout={LONG}),
-    "combine": lambda: roformer_cpp.combine_encodings(LONG),
-    "register": lambda: roformer_cpp.register_encoding(MANY, Custom),
-    "shared": lambda: custom().terms(places),
-    "rope layout": lambda: rotated(q, places, layout=LONG),
-    "rotate layout": lambda: by_rows(q, cos, sin, layout=LONG),
-    "terms layout": lambda: attend(q, q, q, roformer_cpp.Terms(layout=LONG)),
-    "window": lambda: attend(q, q, q, window=MANY),
-    "feature_map": lambda: linear(q, q, q, LONG),
-    "linear option": lambda: roformer_cpp.LinearAttention(8, **{LONG: 1}),
-    "cu_seqlens": lambda: linear(q, q, q, cu_seqlens=torch.arange(500_000)),
-    "kernel": lambda: attend(q, q, q, kernel=LONG),
-    "seed": lambda: roformer_cpp.build_model(CONFIG, seed=10**4000),
-    "model directory": lambda: roformer_cpp.load_model(LONG),
-    "save": lambda: model.save(LONG),
-    "bake": lambda: roformer_cpp.bake(LONG),
-    "engine": lambda: roformer_cpp.Engine(LONG),
-    "convert": lambda: roformer_cpp.convert(LONG, "/tmp/none"),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_messages_have_a_length_that_can_be_read(name):
-    with pytest.raises((ValueError, TypeError, RuntimeError, OSError)) as refused:
-        CALLS[name]()
-    message = str(refused.value)
-    assert len(message) < 4500 and re.match(r"\[[a-z_ -]+\] ", message), message[:300]

@@ -2,9 +2,7 @@
 length, or refuses the model by the name of what no file has. The oracle: the model, which calls the encoding.
 """
 
-import json
 import re
-import string
 
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from engine_case import SIZES, assert_close
 from rf_engine import Engine as Rows
 from rf_engine import EngineError
 from roformer_cpp import DistanceTable, Rotation, Terms
-from roformer_cpp.engine import Engine
 
 LENGTHS = (1, 2, 9, 30)
 LAYERS, HEADS, POSITIONS = (
@@ -275,19 +272,6 @@ def test_bake_and_the_end_of_rows(tmp_path):
             call()
     with pytest.raises(ValueError, match="at most the 32 that the position encoding reads, got 33"):
         roformer_cpp.bake(tmp_path, 33)
-
-
-def test_fill_mask(tmp_path):
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *string.ascii_lowercase]
-    model = saved(Kerple, tmp_path, head="RfEncoderForMaskedLM", vocab_size=len(words))
-    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
-    ids = torch.tensor([[2, 5, 4, 6, 7, 8, 3]])
-    with torch.no_grad():
-        expected = model(ids)["logits"][0, 2].double().softmax(-1).topk(5)
-    (found,) = Engine(tmp_path).fill_mask("a [MASK] b c d")
-    assert [each["id"] for each in found] == expected.indices.tolist()
-    assert_close(np.array([each["probability"] for each in found]), expected.values.numpy())
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -16,7 +16,8 @@ from safetensors.numpy import load_file
 
 import cli_support
 import tolerances as tol
-from job_case import RUN, STEPS, bits, errors, finish, free_port, job, lines_of, outcomes, pretrain, start
+from cli_support import metrics
+from job_case import RUN, STEPS, bits, errors, finish, free_port, job, outcomes, pretrain, start
 
 
 def weights(run_dir):
@@ -42,12 +43,12 @@ def two(data, tmp_path_factory):
 def test_one_process_has_the_bits_of_the_program(alone, data, tmp_path):
     arguments = ("pretrain", "--config", alone.with_suffix(".json"), "--data", data, "--output", tmp_path / "run")
     finish([start(arguments, None, 1, 0)])
-    assert bits(tmp_path / "run") == bits(alone) and lines_of(tmp_path / "run") == lines_of(alone)
+    assert bits(tmp_path / "run") == bits(alone) and metrics(tmp_path / "run") == metrics(alone)
 
 
 def assert_same_run(ours, theirs):
     """Equal but for the order of sums: losses, norms and weights."""
-    for a, b in zip(lines_of(ours), lines_of(theirs), strict=True):
+    for a, b in zip(metrics(ours), metrics(theirs), strict=True):
         assert a.keys() == b.keys()
         for key, value in b.items():
             assert a[key] == pytest.approx(value, rel=tol.JOB_RTOL) if isinstance(value, float) else a[key] == value
@@ -70,7 +71,7 @@ def test_pairs_of_sentences(data, tmp_path):
     cli_support.results("pretrain", "--config", config, "--data", data, "--output", tmp_path / "one", "--threads", 1)
     finish(pretrain(2, data, tmp_path, "two", run=keys))
     assert_same_run(tmp_path / "two", tmp_path / "one")
-    assert {"pair_loss", "pair_accuracy"} <= lines_of(tmp_path / "two")[0].keys()
+    assert {"pair_loss", "pair_accuracy"} <= metrics(tmp_path / "two")[0].keys()
     evaluate = ("evaluate", "--model", tmp_path / "one", "--data", data, "--max-length", 16, "--batch", 4)
     evaluate += ("--pairs", "next_sentence", "--threads", "1")
     (one,) = cli_support.results(*evaluate)
@@ -156,7 +157,7 @@ def test_a_signal_to_a_rank_ends_the_job_which_goes_on(undisturbed, data, tmp_pa
         steps = json.loads(results[0][1])["steps"]
         assert (tmp_path / "run" / f"checkpoint-{steps}" / "state.json").exists() and steps < 200
     finish(pretrain(2, data, tmp_path, "run", "--resume", run=LONG))
-    assert bits(tmp_path / "run") == bits(undisturbed) and lines_of(tmp_path / "run") == lines_of(undisturbed)
+    assert bits(tmp_path / "run") == bits(undisturbed) and metrics(tmp_path / "run") == metrics(undisturbed)
 
 
 @pytest.mark.parametrize("before, after, sharding", [(4, 2, "optimizer"), (1, 3, "none")])

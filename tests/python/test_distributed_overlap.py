@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from job_case import RUN, bits, errors, finish, lines_of, pretrain
+from cli_support import metrics
+from job_case import RUN, bits, errors, finish, pretrain
 
 STEPS = 6
 # More than one bucket of gradients: one of them alone has 2^16 numbers at least.
@@ -41,7 +42,7 @@ def is_in(inner, outer):
 def test_overlap_changes_no_bits(profiled, data, tmp_path):
     finish(pretrain(2, data, tmp_path, "run", run=WIDE))
     assert bits(profiled / "hidden") == bits(profiled / "after") == bits(tmp_path / "run")
-    assert lines_of(profiled / "hidden") == lines_of(profiled / "after") == lines_of(tmp_path / "run")
+    assert metrics(profiled / "hidden") == metrics(profiled / "after") == metrics(tmp_path / "run")
 
 
 def test_a_run_goes_on_with_or_without_overlap(profiled, data, tmp_path):

@@ -175,8 +175,8 @@ def test_generate(causal):
         ),
         (dict(sample=True, num_return_sequences=2), ["--sample", "--num-return-sequences=2"]),
         (
-            dict(beams=3, length_penalty=0.5, max_new_tokens=7),
-            ["--beams=3", "--length-penalty=0.5", "--max-new-tokens=7"],
+            dict(beams=3, num_return_sequences=2, length_penalty=0.5, max_new_tokens=7),
+            ["--beams=3", "--num-return-sequences=2", "--length-penalty=0.5", "--max-new-tokens=7"],
         ),
         (dict(stop=[], repetition_penalty=1.3), ["--no-stop", "--repetition-penalty=1.3"]),
         (

@@ -6,11 +6,11 @@ import os
 import pytest
 
 import task_files
-from cli_support import results
+from cli_support import lines_of, metrics, results, untimed
 from job_case import finish, job
 from roformer_cpp import Engine, Finetuning, finetune
 from roformer_cpp._metrics import NewLinesOfRuns
-from training_case import lines_of, same_model, untimed
+from training_case import same_model
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ def test_fine_tuning_is_that_of_the_command(trained, task, tuned, tmp_path):
     assert list(dict.fromkeys(line["run"] for line in tuned.metrics)) == folders
     for folder in folders:
         lines = [{k: v for k, v in line.items() if k != "run"} for line in tuned.metrics if line["run"] == folder]
-        assert lines == lines_of(tuned.directory / folder)
-        assert untimed(lines) == untimed(lines_of(tmp_path / "out" / folder))
+        assert lines == lines_of(tuned.directory / folder / "metrics.jsonl")
+        assert untimed(lines) == metrics(tmp_path / "out" / folder)
     record = json.loads(task["test"].read_text().splitlines()[0])
     prediction = Engine(tuned.directory).predict({k: v for k, v in record.items() if k != "label"})
     (predicted,) = results("predict", "--model", tuned.directory, "--text", record["text"])
@@ -138,4 +138,4 @@ def test_processes_share_the_runs(trained, task, tuned, tmp_path):
     for file in ("model.safetensors", "task.json", "lr-0.01/seed-1/model.safetensors"):
         assert (tuned.directory / file).read_bytes() == (tmp_path / "out" / file).read_bytes()
     run = "lr-0.001/seed-1"
-    assert untimed(lines_of(tmp_path / "out" / run)) == untimed(lines_of(tuned.directory / run))
+    assert metrics(tmp_path / "out" / run) == metrics(tuned.directory / run)

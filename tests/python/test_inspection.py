@@ -1,16 +1,15 @@
 """Attention to look at: weights beside NumPy, parts of scores that sum up, and the page in Chromium."""
 
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
-from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
+import browser_case
 import roformer_cpp
 from encoding_case import TINY_IDS, TINY_MODEL
 from graft_models import IDS, make
@@ -185,9 +184,6 @@ def test_the_command(monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """The page of a Llama whose tokens are words, one of them markup."""
-    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if None in programs:
-        pytest.skip("needs chromium and chromedriver")
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -199,15 +195,9 @@ def page(tmp_path_factory):
     make("Llama").save_pretrained(folder)
     text = "w3 <img/src=x/onerror=document.title=1> cat w5 cat"
     assert plot_attention([str(folder), text, "--output", str(folder / "page.html")]) == 0
-    options = webdriver.ChromeOptions()
-    options.binary_location = programs[0]
-    for argument in ("--headless=new", "--no-sandbox", "--window-size=1200,1400"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
-    browser.get((folder / "page.html").as_uri())
-    yield browser, roformer_cpp.inspect(make("Llama").model, [4, 98, 99, 6, 99])
-    browser.quit()
+    with browser_case.chromium("1200,1400", "browser") as browser:
+        browser.get((folder / "page.html").as_uri())
+        yield browser, roformer_cpp.inspect(make("Llama").model, [4, 98, 99, 6, 99])
 
 
 def rows(browser):

@@ -12,7 +12,6 @@ import types
 import numpy as np
 import pytest
 
-import cli_support
 import ray_case
 import roformer_cpp
 import sentence_model
@@ -23,24 +22,16 @@ from training_case import same_model, wait_until
 pytestmark = pytest.mark.skipif(
     not ray_case.is_installed(), reason="NOT TESTED: roformer_cpp.ray needs pip install 'roformer-cpp[ray]'"
 )
-CPUS = 4
 ROWS, BATCH = 12000, 256
-STORE_BYTES = 100 * 2**20
 
 
 @pytest.fixture(scope="module")
 def ray():
-    """Ray, connected to a cluster of this machine."""
-    import ray
-    import ray.data
+    with ray_case.cluster() as ray:
+        import ray.data
 
-    path = os.pathsep.join(filter(None, [str(cli_support.ROOT / "python"), os.environ.get("PYTHONPATH")]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", path)
-        ray.init(num_cpus=CPUS, include_dashboard=False, object_store_memory=STORE_BYTES, log_to_driver=False)
         logging.getLogger("ray.data").setLevel("CRITICAL")
         yield ray
-        ray.shutdown()
 
 
 @pytest.fixture(scope="module")

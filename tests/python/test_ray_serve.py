@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-import time
 import urllib.error
 import urllib.request
 from importlib.util import find_spec
@@ -14,9 +13,11 @@ import numpy as np
 import pytest
 
 import cli_support
+import ray_case
 import roformer_cpp
 import sentence_model
 from engine_case import make_causal
+from training_case import wait_until
 
 pytestmark = pytest.mark.skipif(
     find_spec("ray") is None or find_spec("starlette") is None,
@@ -34,19 +35,14 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def handle(model):
     """Of an application with one replica, and up to two."""
-    import ray
-    import ray.serve
+    with ray_case.cluster() as ray:
+        import ray.serve
 
-    path = os.pathsep.join(filter(None, [str(cli_support.ROOT / "python"), os.environ.get("PYTHONPATH")]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", path)
-        ray.init(num_cpus=4, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
         ray.serve.start(http_options={"port": PORT})
         application = roformer_cpp.ray.serve(model, max_replicas=2, requests_per_replica=2)
         yield ray.serve.run(application, route_prefix="/models")
         ray.serve.shutdown()
         until(lambda: not servers())
-        ray.shutdown()
 
 
 def post(path, body):
@@ -75,10 +71,7 @@ def servers():
 
 
 def until(condition):
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wait_until(condition, seconds=120)
 
 
 def test_replies_are_those_of_the_server(handle, model):

@@ -43,9 +43,15 @@ def layered(folder, family, weights, start, states=True, **changes):
 
 
 @pytest.mark.parametrize(
-    "family, changes", [("Bert", {}), ("ModernBert", MODERN), ("Electra", {"embedding_size": 12}), ("RoFormer", {})]
+    "family, changes, weights, start",
+    [
+        ("Bert", {}, [0.4, 2.0, -0.5], 1),
+        ("Bert", {}, [2.0], 3),
+        ("ModernBert", MODERN, [1.0, 0.3, 0.7, 0.1], 0),
+        ("Electra", {"embedding_size": 12}, [1.0, 0.3, 0.7, 0.1], 0),
+        ("RoFormer", {}, [0.4, 2.0, -0.5], 1),
+    ],
 )
-@pytest.mark.parametrize("weights, start", [([0.4, 2.0, -0.5], 1), ([1.0, 0.3, 0.7, 0.1], 0), ([2.0], 3)])
 def test_weighted_layers(tmp_path, family, changes, weights, start):
     folder, theirs = layered(tmp_path, family, weights, start, **changes)
     assert_close(SentenceTransformer(folder).encode(TEXTS), theirs.encode(TEXTS))
@@ -137,8 +143,10 @@ def pooled(folder, save=True, **options):
     return folder / "saved", theirs
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.3, 2.0, 3.0, 50.0])
-@pytest.mark.parametrize("protected, normalizes", [(1, True), (0, False), (3, True), (100, False)])
+@pytest.mark.parametrize(
+    "factor, protected, normalizes",
+    [(1.0, 0, False), (1.3, 3, True), (2.0, 1, True), (3.0, 0, False), (50.0, 1, True), (2.0, 100, False)],
+)
 def test_token_pooling(tmp_path, factor, protected, normalizes):
     options = dict(pool_factor=factor, num_protected_tokens=protected, normalize_embeddings=normalizes)
     folder, theirs = pooled(tmp_path, tasks=["query", "document"] if protected == 3 else None, **options)
@@ -177,17 +185,6 @@ def test_token_pooling_of_a_call(tmp_path):
             ours.encode(LONG, token_pooling=bad)
 
 
-def test_token_pooling_in_commands(tmp_path):
-    folder, theirs = pooled(tmp_path, pool_factor=2.0)
-    lines = results("embed", "--model", folder, "--multi", "--role", "document", "--text", *LONG)
-    for line, array in zip(lines, theirs.encode_document(LONG), strict=True):
-        assert_close(np.array(line["embeddings"]), array.numpy())
-    ranked = results("rerank", "--model", folder, "--query", "the cat", "--text", *LONG)
-    scores = theirs.similarity(theirs.encode_query(["the cat"]), theirs.encode_document(LONG))[0].numpy()
-    found = {line["index"]: line["score"] for line in ranked}
-    assert_close(np.array([found[i] for i in range(len(LONG))]), scores)
-
-
 def test_refused_token_pooling(tmp_path):
     folder, _ = pooled(tmp_path, pool_factor=2.0)
     embed = ["embed", "--model", folder, "--multi", "--text", "a"]
@@ -218,8 +215,10 @@ def routed(folder, **parameters):
     from sentence_transformers.sentence_transformer.modules import Pooling
 
     save_encoder(folder / "encoder")
-    ways = {"query": "cls", "document": "mean"}
-    modules = {way: [Transformer(str(folder / "encoder")), Pooling(24, mode)] for way, mode in ways.items()}
+    modules = {
+        way: [Transformer(str(folder / "encoder"), max_seq_length=12), Pooling(24, mode)]
+        for way, mode in (("query", "cls"), ("document", "mean"))
+    }
     theirs = theirs_module.SentenceTransformer(modules=[Router(modules, **parameters)], device="cpu")
     theirs.save(str(folder / "saved"))
     return folder / "saved", theirs

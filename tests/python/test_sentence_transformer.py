@@ -210,18 +210,6 @@ def test_quantized_vectors(tmp_path, pooling):
         quantize_embeddings(np.full((2, 3), np.nan, np.float32), "int8")
 
 
-def test_modules_of_version_6(tmp_path):
-    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
-
-    torch.manual_seed(6)
-    norm = LayerNorm(48)
-    with torch.no_grad():
-        norm.norm.weight.normal_()
-        norm.norm.bias.normal_()
-    ours, theirs = both(tmp_path, Pooling(24, pooling_mode=["weightedmean", "cls"]), norm)
-    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
-
-
 def test_a_table(tmp_path):
     """StaticEmbedding, as Model2Vec publishes it too."""
     from safetensors.torch import save_file
@@ -271,26 +259,6 @@ def test_ways_of_a_router(tmp_path):
     assert_close(roformer_cpp.Engine(tmp_path / "saved", role="query").embed(texts), theirs.encode_query(texts))
     with pytest.raises(ValueError, match="task must be"):
         ours.encode("a", task="passage")
-
-
-def test_roles_with_modules_of_their_own(tmp_path):
-    from sentence_transformers.base.modules import Router
-    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-
-    save_encoder(tmp_path / "encoder")
-    ways = [
-        [Transformer(str(tmp_path / "encoder"), max_seq_length=12), Pooling(24, pooling_mode=mode)]
-        for mode in ("cls", "mean")
-    ]
-    router = Router.for_query_document(*ways, default_route="query")
-    theirs = theirs_module.SentenceTransformer(modules=[router, Normalize()], prompts=PROMPTS, device="cpu")
-    theirs.save(str(tmp_path / "saved"))
-    ours = SentenceTransformer(tmp_path / "saved")
-    for method in ("encode", "encode_query", "encode_document"):
-        assert_close(getattr(ours, method)(TEXTS), getattr(theirs, method)(TEXTS))
-    assert_close(ours.encode(TEXTS, task="document"), theirs.encode(TEXTS, task="document"))
-    with pytest.raises(ValueError, match="task must be one of query, document, got 'corpus'"):
-        ours.encode(TEXTS, task="corpus")
 
 
 def test_roles_with_lengths_of_their_own(tmp_path, pooling):

@@ -151,15 +151,6 @@ def test_a_pickle_has_no_tokens(data):
     assert lists(again) == lists(dataset) and (again.split, again.max_length) == ("train", LENGTH)
 
 
-def test_large_vocabularies_and_bytes(folder, tmp_path):
-    results("vocab", "--bytes", "--output", tmp_path / "bytes")
-    results("prepare", "--input", folder / "corpus", "--model", tmp_path / "bytes", "--output", tmp_path / "data")
-    dataset = ShardDataset(tmp_path / "data", max_length=50)
-    text = bytes(dataset.document(0)[0].tolist()).decode()
-    assert text in {path.read_text() for path in (folder / "corpus").iterdir()}
-    assert dataset[0]["input_ids"][0] == 258
-
-
 def test_bytes_come_back(tmp_path):
     """Every byte that UTF-8 has, across pieces of a document and with a lone carriage return."""
     text = "".join(f"a\r b\t{i}  ÿ\u0800\ufffd\U0001f600\U0010ffff\x7f\x01.'s\n\n" for i in range(3000))

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import roformer_cpp
+from cli_support import lines_of
 from roformer_cpp import TensorBoard, tensorboard
-from training_case import RUN, ended, lines_of, refuse_torch, script
+from training_case import RUN, ended, refuse_torch, script
 
 pytest.importorskip("tensorboard", reason="needs tensorboard (requirements-dev.txt)")
 
@@ -76,7 +77,7 @@ def test_as_a_callback(data, tmp_path):
     with TensorBoard(tmp_path / "logs") as board:
         roformer_cpp.pretrain(RUN, data, tmp_path / "run", callback=board, threads=1)
     found = scalars(tmp_path / "logs")
-    assert found == expected(lines_of(tmp_path / "run"))
+    assert found == expected(lines_of(tmp_path / "run" / "metrics.jsonl"))
     assert [step for step, _ in found["train/loss"]] == [2, 4, 6] and "length/8/accuracy" in found
 
 

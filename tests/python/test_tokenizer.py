@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from test_batch import WORDS, random_options, random_samples
+from test_batch import WORDS, random_samples
 
 from roformer_cpp import Tokenizer
 from tokenizer_texts import SPECIALS, random_strings, small_vocabulary
@@ -74,6 +74,31 @@ def test_rows_of_one_text(case):
     ours, theirs = case
     for text in [*random_strings(80, 5), "", " ", "hello the world", "今天天气非常好", "[CLS] a [MASK]"]:
         assert rows_of_ours(ours, text) == rows_of_theirs(theirs, text), ascii(text)
+
+
+def random_options(draw, pairs):
+    options = {}
+    if draw.random() < 0.8:
+        options["truncation"] = draw.choice(["longest_first", "longest_first", "only_first", "only_second"])
+        options["max_length"] = draw.choice((3, 4, 5, 6, 7, 9, 12, 17, 30))
+        if options["truncation"] == "only_second" and not pairs:
+            options["truncation"] = "only_first"
+        if draw.random() < 0.6:
+            options["return_overflowing_tokens"] = True
+            options["stride"] = draw.choice((0, 0, 1, 2, 4))
+    padding = draw.choice(("none", "longest", "max_length"))
+    if padding != "none":
+        options["padding"] = padding
+        options["max_length"] = options.get("max_length", draw.choice((2, 10, 40)))
+        if draw.random() < 0.3:
+            options["pad_to_multiple_of"] = draw.choice((4, 8))
+    if draw.random() < 0.3:
+        options["truncation_side"] = "left"
+    if draw.random() < 0.3:
+        options["padding_side"] = "left"
+    if draw.random() < 0.2:
+        options["add_special_tokens"] = False
+    return options
 
 
 @pytest.mark.parametrize("pairs", [False, True])

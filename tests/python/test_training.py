@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import training_case as case
-from cli_support import PROGRAM, needs_program, run_file
+from cli_support import PROGRAM, lines_of, metrics, needs_program, run_file, untimed
 from roformer_cpp import Pretraining, _child, merge, prepare, pretrain, vocab
 
 
@@ -22,8 +22,8 @@ def test_pretraining_is_that_of_the_command(data, trained, tmp_path):
     assert isinstance(result, Pretraining) and result.is_finished and result.directory == output
     assert case.same_model(output, directory) and result.steps == printed["steps"] == 6
     assert (output / "run.json").read_bytes() == (directory / "run.json").read_bytes()
-    assert seen == result.metrics == case.lines_of(output)
-    assert case.untimed(seen) == case.untimed(case.lines_of(directory))
+    assert seen == result.metrics == lines_of(output / "metrics.jsonl")
+    assert untimed(seen) == metrics(directory)
     assert [line["type"] for line in seen] == ["train", "train", "evaluation", "train", "evaluation", "length"]
     for name in ("train_loss", "evaluation"):
         assert result.summary[name] == printed[name]
@@ -58,7 +58,7 @@ def test_a_callback_stops_a_run_which_then_continues(data, long_run, tmp_path):
     assert second.is_finished and second.steps == case.STEPS and seen == second.metrics
     assert seen[0]["step"] == first.steps + 1
     assert case.same_model(output, long_run.directory)
-    assert case.untimed(first.metrics + second.metrics) == case.untimed(long_run.metrics)
+    assert untimed(first.metrics + second.metrics) == untimed(long_run.metrics)
     third = pretrain(None, data, output, resume=True, callback=seen.append, threads=1)
     assert third.is_finished and third.steps == case.STEPS and third.metrics == []
 
@@ -80,7 +80,7 @@ def test_lines_of_a_killed_run_are_not_given_again(data, tmp_path):
     with pytest.warns(RuntimeWarning, match=r"\[pretrain\] .*metrics.jsonl has 1 damaged lines"):
         again = pretrain(None, data, output, resume=True, callback=one, threads=1)
     assert seen[0]["step"] == stopped.steps + 1 and all(line["loss"] != 99.0 for line in seen)
-    assert case.lines_of(output) == stopped.metrics + again.metrics
+    assert lines_of(output / "metrics.jsonl") == stopped.metrics + again.metrics
 
 
 def test_an_exception_in_a_callback_stops_the_run(data, tmp_path):
@@ -117,7 +117,7 @@ def test_ctrl_c_stops_the_run_after_a_checkpoint(data, tmp_path):
     code, said = case.ended(process)
     assert code != 0 and said.strip().endswith("KeyboardInterrupt")
     (step,) = case.checkpoints(tmp_path / "run")
-    assert case.lines_of(tmp_path / "run")[-1]["step"] == step < case.STEPS
+    assert lines_of(tmp_path / "run" / "metrics.jsonl")[-1]["step"] == step < case.STEPS
 
 
 def is_free(run_dir):

@@ -95,15 +95,6 @@ def test_a_program_that_hangs_is_one_failure_and_its_output_is_kept(build, capsy
     assert not is_running(child)
 
 
-def test_a_debugger_that_hangs_does_not_end_the_run(build, tmp_path, monkeypatch, capsys):
-    write_program(tmp_path / "bin" / "gdb", f"exec sleep {NEVER_S}")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setattr(run_tests, "GDB_LIMIT", 1)
-    totals = totals_of(build, limit=1, a_test=f"exec sleep {NEVER_S}", b_test=report(PASSED))
-    assert numbers(totals) == (1, 1, 0) and totals.failures == ["a_test: 1"]
-    assert "gdb: still running after 1 s" in capsys.readouterr().out
-
-
 def pytest_totals(folder, body, **limits):
     (folder / "tests").mkdir()
     (folder / "tests" / "test_it.py").write_text(body)
@@ -117,14 +108,13 @@ def test_pytest_is_counted(tmp_path):
     assert numbers(totals) == (1, 1, 0) and totals.failures == ["pytest: 1"]
 
 
-@pytest.mark.parametrize(("limit", "seconds"), [("test_limit", 3), ("limit", 20)])
-def test_pytest_that_hangs_shows_its_stacks_and_fails(tmp_path, capfd, limit, seconds):
+def test_pytest_that_hangs_shows_its_stacks_and_fails(tmp_path, capfd):
     body = f"import time\ndef stuck(): time.sleep({NEVER_S})\ndef test_a(): stuck()\n"
     shown = None
     for times in (1, 10):  # a busy machine may not reach the test in time
         folder = tmp_path / str(times)
         folder.mkdir()
-        totals = pytest_totals(folder, body, **{limit: times * seconds})
+        totals = pytest_totals(folder, body, test_limit=3 * times)
         assert numbers(totals) == (0, 1, 0) and totals.failures == ["pytest: 1"]
         shown = shown or re.search(r"test_it\.py.* in stuck", capfd.readouterr().err)
         if shown:
@@ -139,11 +129,3 @@ def test_a_package_that_is_missing_is_a_failure(tmp_path, capsys):
     run_tests.check_packages(requirements, totals)
     assert totals.failures == ["package no-such-package_1: 1"]
     assert "no-such-package_1 is not installed" in capsys.readouterr().out
-
-
-def test_every_room_is_formatted():
-    rooms = re.findall(r"^ *add_subdirectory\((\w+)\)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
-    assert {"core", "train", "tests"} <= set(rooms)
-    sources = run_tests.cpp_sources(ROOT)
-    assert set(rooms) <= {path.relative_to(ROOT).parts[0] for path in sources}
-    assert {path.suffix for path in sources} <= {".c", ".cpp", ".h"}

@@ -235,6 +235,9 @@ def test_several_choices(client, bytes_server):
     assert made.usage.prompt_tokens == alone.prompt_tokens and made.usage.completion_tokens > 24
     parts = list(client.chat.completions.create(**chat, n=4, stream=True, stream_options={"include_usage": True}))
     assert choices_of(parts)[0] == dict(enumerate(texts)) and parts[-1].usage.total_tokens == made.usage.total_tokens
+    assert parts[0].choices[0].delta.role == "assistant"
+    usage = parts[-1].usage
+    assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1  # the last one is computed
     both = dict(model="", prompt=["the people", "a"], max_tokens=9, seed=4, n=3)
     made = client.completions.create(**both)
     assert [choice.index for choice in made.choices] == list(range(6)) and len({c.text for c in made.choices}) == 6
@@ -395,22 +398,6 @@ def test_schema_refused(server, bytes_server):
     schema = {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}
     assert "must have keywords that are computed" in refusal(bytes_server, schema)
     assert "must have a tokenizer of bytes or of SentencePiece" in refusal(server, {"type": "json_object"})
-
-
-def test_client(server):
-    openai = pytest.importorskip("openai", reason="NOT TESTED: openai is not installed")
-    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
-    whole = client.chat.completions.create(messages=CHAT, **OPTIONS)
-    parts = list(
-        client.chat.completions.create(messages=CHAT, **OPTIONS, stream=True, stream_options={"include_usage": True})
-    )
-    assert parts[0].choices[0].delta.role == "assistant"
-    text = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
-    assert text == whole.choices[0].message.content
-    assert parts[-2].choices[0].finish_reason == whole.choices[0].finish_reason
-    usage = parts[-1].usage
-    assert usage.total_tokens == whole.usage.total_tokens and not parts[-1].choices
-    assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1  # the last one is computed
 
 
 @pytest.mark.parametrize(

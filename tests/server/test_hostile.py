@@ -1,5 +1,5 @@
-"""roformer serve against clients that mean harm: smuggled requests, bombs of JSON, endless bodies, silence, thousands
-of connections, and weak TLS. What is only not HTTP is in test_operation.py."""
+"""roformer serve against clients that mean harm: bytes that are not HTTP, smuggled requests, bombs of JSON, endless
+bodies, silence, thousands of connections, and weak TLS."""
 
 import http.client
 import json
@@ -79,6 +79,15 @@ def chunked(*chunks, end=b"0\r\n\r\n"):
         (b"GET  /health HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         (b"GET /hea\x00lth HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         (b"GET /health HTTP/1.1\r\nHost: a\r\n\xffA: b\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 20000 + b"\r\n\r\n", 431),
+        (post(b"Content-Length: 14", b"Content-Encoding: gzip"), 415),
+        (post(b"Content-Length: -1"), 400),
+        (post(b"Transfer-Encoding: chunked", body=b"-2\r\n{}\r\n0\r\n\r\n"), 400),
+        (post(b"Content-Length: 14").replace(b"\r\n", b"\n"), 400),
+        (b"POST /embed HTTP/1.1\r\nHost a\r\n\r\n", 400),
+        (b"GET /health\r\n\r\n", 400),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),  # TLS
     ],
 )
 def test_smuggling(server, data, status):

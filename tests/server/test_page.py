@@ -2,16 +2,15 @@
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+import browser_case
 import tolerances
 from cli_support import results
 from engine_case import change_config, make_causal
@@ -67,17 +66,8 @@ def server(folders):
 
 @pytest.fixture(scope="module")
 def chromium():
-    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if None in programs:
-        pytest.skip("NOT TESTED: Chromium is missing (chromium, chromium-driver of Debian)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = programs[0]
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1000,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
-    yield browser
-    browser.quit()
+    with browser_case.chromium("1000,900", "browser", "performance") as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -74,17 +74,6 @@ def test_strawmen():  # R-ABS-07
 # ---- rotation and decay ----
 
 
-@pytest.mark.parametrize("dim", [2, 4, 64, 128])
-def test_operator_is_the_block_matrix(dim):  # R-ROPE-04, R-ROPE-06
-    positions = [0, 1, -3, 17, 1535, 10**5]
-    x = vectors(len(positions), dim)
-    dense = np.stack([theory.rotary_matrix(m, dim) @ row for m, row in zip(positions, x, strict=True)])
-    ours = roformer_cpp.rope(torch.as_tensor(x)[:, None], torch.as_tensor(positions), layout="pairs").squeeze(1)
-    # NumPy's angles m theta are products in float64: off by an ulp of the largest.
-    angle_error = max(positions) * np.finfo(np.float64).eps
-    assert_allclose(ours, dense, rtol=T1_RTOL, atol=T1_ATOL + 4 * angle_error)
-
-
 @pytest.mark.parametrize(("distance", "base"), [(0, 10**4), (1, 10), (33, 10**4), (-7, 100), (1000, 10**6)])
 def test_scores_and_sums(distance, base):  # R-DEC-01..05, R-FIG-2: Eq. 35-37 in mpmath and in loops
     q, k = vectors(2, 64, seed=1)

@@ -36,24 +36,6 @@ TEST(CompareTable, MarkdownHasMeanAndSpread) {
             "| shaw:a=1,2 | 12 | 4.0 | 0 | 0 | 2.000 | - |\n");
 }
 
-TEST(CompareTable, TokenFrequenciesAreTheLastLine) {
-  CompareReport report = small_report();
-  report.unigram_losses = {2.25, {}};
-  EXPECT_NE(csv_table(report).find(",loss_8,loss_16,unigram_loss_8,unigram_loss_16\n"
-                                   "rope,1,10,2.500,3145728,0.250,400.0,,1.250000,1.500000,2.250000,\n"),
-            std::string::npos);
-  EXPECT_TRUE(markdown_table(report).ends_with("\n| (token frequencies) | - | - | - | - | 2.250 | - |\n"));
-}
-
-TEST(CompareTable, RunsThatHaveDivergedAreCounted) {
-  CompareReport report = small_report();
-  report.runs[1].losses = {{}, {}};
-  report.runs[1].diverged_at = 31;
-  EXPECT_NE(csv_table(report).find("rope,2,10,3.500,2097152,0.500,300.0,31,nan,nan\n"), std::string::npos);
-  EXPECT_NE(markdown_table(report).find("| rope | 10 | 3.0 | 350 | 3 | 1.250, 1 diverged | 1.500, 1 diverged |\n"),
-            std::string::npos);
-}
-
 TEST(CompareArms, SplitOutsideBrackets) {
   EXPECT_EQ(split_arms("none,rope:rope_parameters={\"a\":1,\"b\":[1,2]},t5"),
             (std::vector<std::string>{"none", "rope:rope_parameters={\"a\":1,\"b\":[1,2]}", "t5"}));
