@@ -3,7 +3,6 @@ torch in float64 over the same rows, what is learned and what cannot be, resumin
 
 import json
 import random
-import shutil
 import signal
 
 import numpy as np
