@@ -37,7 +37,7 @@ def test_there_are_recorded_results_to_judge():
 
 def test_rules_name_what_was_measured():
     """But bodies of random weights, which early runs lacked, and ratios of times, which have no values by seed."""
-    for rule in judge.rules():
+    for rule in (rule for rule in judge.rules() if rule.experiment in RESULTS):
         rows, _ = run.read(RESULTS[rule.experiment])
         measured = {(row["measure"], row["arm"]) for row in rows}
         for each in (*rule.parts, *rule.preconditions):
@@ -51,7 +51,8 @@ def test_rules_and_claims_are_those_of_the_register():
         ours = {key: text.strip() for key, text in judge.claims()[claim["id"]].items()}
         assert ours == {key: claim[key] for key in ("text", "source", "status", "note") if claim[key]}
     theirs = {(each["name"], claim): rule for each in register["experiments"] for claim, rule in each["rules"].items()}
-    ours = {(rule.experiment, rule.claim): rule for rule in judge.rules() if rule.kind == "training"}
+    trained = [rule for rule in judge.rules() if rule.kind == "training" and rule.experiment in RESULTS]
+    ours = {(rule.experiment, rule.claim): rule for rule in trained}
     assert set(ours) == set(theirs)
     for key, rule in ours.items():
         assert list(rule.tuned) == theirs[key]["tuned"]
