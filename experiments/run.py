@@ -329,8 +329,8 @@ def encodings():
 
 @cache
 def made_here():
-    """The provenance of what this process makes: commit (ending in -dirty with uncommitted changes), cpu, cores,
-    command."""
+    """The provenance of what this process makes: commit (ending in -dirty with uncommitted changes), cpu, cores, and
+    the command with the names of its folders, without where they are on this machine."""
     describe = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
     found = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True) if shutil.which("git") else None
     names = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
@@ -339,8 +339,13 @@ def made_here():
         "commit": found.stdout.strip() if found and found.returncode == 0 else "unknown",
         "cpu": cpu,
         "cores": os.cpu_count(),
-        "command": shlex.join(["python", "-m", "experiments", *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", "experiments", *map(_without_place, sys.argv[1:])]),
     }
+
+
+def _without_place(word):
+    option, equals, place = word.rpartition("=")
+    return option + equals + (Path(place).name if Path(place).is_absolute() else place)
 
 
 def identity_of(data, files):

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from experiments import __main__ as command
-from experiments import judge, run
+from experiments import judge, recorded, run
 
 
 def experiment(calls, number=1.0, name="table9-things"):
@@ -40,6 +40,15 @@ def registry(monkeypatch):
 
     yield put
     run.experiments.cache_clear()
+
+
+def test_commands_are_recorded_without_the_places_of_folders(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["x", "all", "--output=/a/results", "--data", "/b/c/data", "--scale", "tiny"])
+    made = run.made_here.__wrapped__()
+    assert made["command"] == "python -m experiments all --output=results --data data --scale tiny"
+    for path in recorded.RESULTS.glob("*/*.parquet"):
+        rows, about = run.read(path) if path.parent.name != "runs" else ([], {"command": ""})
+        assert not [each["command"] for each in (*rows, about) if " /" in each["command"]], path
 
 
 def test_a_result_is_kept_while_its_settings_are_the_same(tmp_path):
