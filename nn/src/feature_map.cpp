@@ -76,8 +76,8 @@ void add_exponentials(LinearFeatures& features, const LinearProblem& problem) {
   const at::Tensor exponents =
       masked(of.products_BTHF, problem.call.key_mask_BS, lowest_maximum(of.products_BTHF.scalar_type()));
   const at::Tensor maximum = maximum_of(exponents, problem.call), shift = -maximum.unsqueeze(-1);
-  features.g_BSHF = favor ? exponentials(exponents, shift + of.minus_half_norm_BTH1, config.feature_eps)
-                          : (exponents + shift).exp();
+  features.g_BSHF =
+      favor ? exponentials(exponents, shift + of.minus_half_norm_BTH1, config.feature_eps) : (exponents + shift).exp();
   if (problem.call.direction == Direction::kCausal) features.maximum_BSH = maximum;
 }
 
