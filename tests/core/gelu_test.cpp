@@ -31,20 +31,15 @@ struct GeluCase {
   rf_gelu_args args() {
     rf_gelu_args a = row_args<rf_gelu_args>(x);
     a.form = form;
-    a.x = x.pointer();
-    a.y = y.pointer();
-    a.x_stride = a.y_stride = x.stride;
+    a.x = x.pointer(), a.y = y.pointer(), a.x_stride = a.y_stride = x.stride;
     a.bias = has_bias ? bias.pointer() : nullptr;
-    a.factor = has_factor ? dy.pointer() : nullptr;
-    a.factor_stride = dy.stride;
+    a.factor = has_factor ? dy.pointer() : nullptr, a.factor_stride = dy.stride;
     return a;
   }
   rf_gelu_grads grads() {
     rf_gelu_grads g = {};
     g.struct_size = sizeof(g);
-    g.y = dy.pointer();
-    g.x = dx.pointer();
-    g.y_stride = g.x_stride = x.stride;
+    g.y = dy.pointer(), g.x = dx.pointer(), g.y_stride = g.x_stride = x.stride;
     g.bias = dbias.pointer();
     return g;
   }
@@ -163,10 +158,8 @@ TEST_P(Gelu, EndsOfTheRange) {
   for (const rf_gelu_form form : kForms) {
     GeluCase c(RF_F32, form, 1, 20, 0);
     c.has_bias = false;
-    c.x.set(0, 0, 3e38);
-    c.x.set(0, 1, -3e38);
-    c.x.set(0, 2, std::nan(""));
-    c.x.set(0, 3, infinity);
+    const double ends[] = {3e38, -3e38, std::nan(""), infinity};
+    for (int64_t i = 0; i < 4; ++i) c.x.set(0, i, ends[i]);
     forward(c);
     backward(c);
     EXPECT_EQ(c.y.at(0, 0), c.x.at(0, 0));
@@ -191,10 +184,7 @@ TEST(GeluErrors, RulesAreNamed) {
       args, rf_gelu_forward,
       {{[](auto& a) { a.form = static_cast<rf_gelu_form>(0); },
         "[gelu] form must be RF_GELU_ERF, RF_GELU_TANH or RF_GELU_SILU, got 0"},
-       {[](auto& a) {
-          a.factor = a.x;
-          a.factor_stride = 7;
-        },
+       {[](auto& a) { a.factor = a.x, a.factor_stride = 7; },
         "[gelu] factor_stride must be at least columns = 8, got 7"},
        {[](auto& a) { a.rows = -1; }, "[gelu] rows must be >= 0, got -1"},
        {[](auto& a) { a.x = nullptr; }, "[gelu] x must not be NULL, got NULL"},

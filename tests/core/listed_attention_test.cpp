@@ -36,19 +36,10 @@ struct ListedCase {
     rf_listed_attention_args a = {};
     a.struct_size = sizeof a;
     a.dtype = q.data.dtype;
-    a.queries = q.rows;
-    a.keys = k.rows;
-    a.heads = heads;
-    a.head_dim = head_dim;
-    a.q = q.pointer();
-    a.k = k.pointer();
-    a.v = v.pointer();
-    a.out = out.pointer();
+    a.queries = q.rows, a.keys = k.rows, a.heads = heads, a.head_dim = head_dim;
+    a.q = q.pointer(), a.k = k.pointer(), a.v = v.pointer(), a.out = out.pointer();
     a.q_stride = a.kv_stride = a.out_stride = q.stride;
-    a.rows = rows.data();
-    a.listed = std::ssize(rows);
-    a.begins = begins.data();
-    a.counts = counts.data();
+    a.rows = rows.data(), a.listed = std::ssize(rows), a.begins = begins.data(), a.counts = counts.data();
     a.scale = 0.4;
     return a;
   }
@@ -110,8 +101,7 @@ TEST_P(ListedAttention, AQueryHasTheSameBitsAloneAndWithThreads) {
       args.queries = 1;
       args.q = static_cast<const char*>(alone.q.pointer()) + query * args.q_stride * bytes_of(dtype);
       args.out = static_cast<char*>(alone.out.pointer()) + query * args.out_stride * bytes_of(dtype);
-      args.begins = alone.begins.data() + query;
-      args.counts = alone.counts.data() + query;
+      args.begins = alone.begins.data() + query, args.counts = alone.counts.data() + query;
       ASSERT_EQ(rf_listed_attention(&args), RF_OK);
       for (int64_t column = 0; column < c.out.columns; ++column)
         ASSERT_EQ(alone.out.at(query, column), c.out.at(query, column));

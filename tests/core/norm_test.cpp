@@ -52,31 +52,22 @@ struct NormCase {
   rf_norm_args args() {
     rf_norm_args a = row_args<rf_norm_args>(x);
     a.kind = shape.kind;
-    a.x = x.pointer();
+    a.x = x.pointer(), a.y = y.pointer(), a.sum = sum.pointer();
     a.residual = shape.has_residual ? residual.pointer() : nullptr;
-    a.y = y.pointer();
-    a.sum = sum.pointer();
     a.x_stride = a.residual_stride = a.y_stride = a.sum_stride = x.stride;
     a.bias = shape.has_bias ? bias.pointer() : nullptr;
     a.gamma = shape.has_gamma ? gamma.pointer() : nullptr;
     a.beta = shape.has_beta ? beta.pointer() : nullptr;
-    a.dropout = shape.dropout;
-    a.seed = 7;
-    a.stream = 9;
-    a.eps = 1e-5;
+    a.dropout = shape.dropout, a.seed = 7, a.stream = 9, a.eps = 1e-5;
     a.stream_dtype = y.data.dtype == x.data.dtype ? rf_dtype{} : y.data.dtype;
     return a;
   }
   rf_norm_grads grads() {
     rf_norm_grads g = {};
     g.struct_size = sizeof(g);
-    g.y = dy.pointer();
-    g.x = dx.pointer();
-    g.residual = dresidual.pointer();
+    g.y = dy.pointer(), g.x = dx.pointer(), g.residual = dresidual.pointer();
     g.y_stride = g.x_stride = g.residual_stride = x.stride;
-    g.bias = dbias.pointer();
-    g.gamma = dgamma.pointer();
-    g.beta = dbeta.pointer();
+    g.bias = dbias.pointer(), g.gamma = dgamma.pointer(), g.beta = dbeta.pointer();
     return g;
   }
   double gamma_at(int64_t c) const { return shape.has_gamma ? gamma.at(0, c) : 1; }

@@ -71,10 +71,8 @@ inline double smallest_of(rf_dtype dtype) {
 template <class Args>
 Args row_args(const Rows& x) {
   Args args = {};
-  args.struct_size = sizeof(args);
-  args.dtype = x.data.dtype;
-  args.rows = x.rows;
-  args.columns = x.columns;
+  args.struct_size = sizeof(args), args.dtype = x.data.dtype;
+  args.rows = x.rows, args.columns = x.columns;
   return args;
 }
 

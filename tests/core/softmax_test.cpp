@@ -23,17 +23,13 @@ struct SoftmaxCase {
 
   rf_softmax_args args() {
     rf_softmax_args a = row_args<rf_softmax_args>(x);
-    a.x = x.pointer();
-    a.y = y.pointer();
-    a.x_stride = a.y_stride = x.stride;
+    a.x = x.pointer(), a.y = y.pointer(), a.x_stride = a.y_stride = x.stride;
     return a;
   }
   rf_softmax_grads grads() {
     rf_softmax_grads g = {};
     g.struct_size = sizeof(g);
-    g.y = dy.pointer();
-    g.x = dx.pointer();
-    g.y_stride = g.x_stride = x.stride;
+    g.y = dy.pointer(), g.x = dx.pointer(), g.y_stride = g.x_stride = x.stride;
     return g;
   }
 };
@@ -168,21 +164,16 @@ struct EntropyCase {
 
   rf_cross_entropy_args args() {
     rf_cross_entropy_args a = row_args<rf_cross_entropy_args>(logits);
-    a.logits = logits.pointer();
-    a.logits_stride = logits.stride;
-    a.targets = targets.data();
-    a.ignore_index = kIgnored;
-    a.loss = loss.pointer();
-    a.log_sum = static_cast<double*>(log_sum.pointer());
+    a.logits = logits.pointer(), a.logits_stride = logits.stride;
+    a.targets = targets.data(), a.ignore_index = kIgnored;
+    a.loss = loss.pointer(), a.log_sum = static_cast<double*>(log_sum.pointer());
     return a;
   }
   rf_cross_entropy_grads grads() {
     rf_cross_entropy_grads g = {};
     g.struct_size = sizeof(g);
-    g.loss = dloss.pointer();
-    g.loss_stride = 1;
-    g.logits = dlogits.pointer();
-    g.logits_stride = logits.stride;
+    g.loss = dloss.pointer(), g.loss_stride = 1;
+    g.logits = dlogits.pointer(), g.logits_stride = logits.stride;
     return g;
   }
   bool is_ignored(int64_t row) const { return targets[static_cast<size_t>(row)] == kIgnored; }
