@@ -19,9 +19,7 @@ class PositionTermsTest : public ::testing::Test {
  protected:
   PositionTermsTest() {
     config_.position_encodings = {{.type = "alibi", .options = "{}"}};
-    config_.num_hidden_layers = 2;
-    config_.num_attention_heads = 3;
-    config_.hidden_size = 12;
+    config_.num_hidden_layers = 2, config_.num_attention_heads = 3, config_.hidden_size = 12;
     std::iota(numbers_.begin(), numbers_.end(), 1.0f);
   }
 
@@ -82,8 +80,7 @@ TEST_F(PositionTermsTest, RefusesDamage) {
   Metadata whole = metadata();
   whole["bias.range"] = "-3 3";
   const auto expect_reason = [&](const char* expected, const std::vector<io::TensorView>& tensors, const Metadata& m) {
-    const std::string found = reason(tensors, m);
-    EXPECT_NE(found.find(expected), std::string::npos) << expected << "\n" << found;
+    tests::expect_has(reason(tensors, m), expected);
   };
   EXPECT_EQ(reason({bias}, whole), "none");
   for (const char* key : {"format", "weights", "tokens", "bias.range"}) {
