@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import roformer_cpp
 import tolerances as tol
-from encoding_case import TINY_MODEL
+from encoding_case import TINY_MODEL, assert_same, perturbed
 from encoding_files import INFOS, sweep_keys
 
 SIZES = TINY_MODEL | {"hidden_size": 24, "num_labels": 4}
@@ -36,22 +36,8 @@ def config_of(name, **changes):
     return SIZES | {"position_encoding": encoding, "is_decoder": causal} | changes
 
 
-def perturbed(model, seed=3):
-    """Weights moved by N(0, 0.3): attention is not uniform, and no table is zero."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-    return model
-
-
 def ids_of(batch, tokens, seed=1):
     return torch.randint(1, 37, (batch, tokens), generator=torch.Generator().manual_seed(seed))
-
-
-def assert_same(ours, expected):
-    assert ours.shape == expected.shape
-    assert (ours - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
 
 
 @pytest.mark.parametrize("name", NAMES)

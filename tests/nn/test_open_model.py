@@ -13,9 +13,9 @@ from torch import nn
 import roformer_cpp
 import tolerances as tol
 from encoding_case import TINY_IDS as IDS
-from encoding_case import TINY_MODEL
+from encoding_case import TINY_MODEL, assert_same, perturbed
 from encoding_files import INFOS
-from nn.test_model import assert_same, config_of, ids_of, perturbed
+from nn.test_model import config_of, ids_of
 from roformer_cpp.encoding import Encoding
 from roformer_cpp.model import HEADS
 

@@ -8,8 +8,9 @@ import torch
 from safetensors import safe_open
 
 import roformer_cpp
+from encoding_case import perturbed
 from encoding_files import INFOS, sweep_keys
-from nn.test_model import GROWING, HEAD_DIM, SIZES, config_of, perturbed
+from nn.test_model import GROWING, HEAD_DIM, SIZES, config_of
 
 LAYERS, POSITIONS = SIZES["num_hidden_layers"], SIZES["max_position_embeddings"]
 # Encodings whose terms are stored, and those with a term that is no constant of a checkpoint.

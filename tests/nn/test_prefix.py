@@ -7,8 +7,7 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
-from encoding_case import TINY_MODEL
-from nn.test_model import perturbed
+from encoding_case import TINY_MODEL, perturbed
 from rf_engine import Engine
 from rf_generation import Decoder
 from roformer_cpp import attention
