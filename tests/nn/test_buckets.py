@@ -76,19 +76,14 @@ def test_equation_of_t5(causal, scale):
 
 # ---- TUPE ----
 
-REFUSED |= {
-    "tupe-a": [({"relative_attention_num_buckets": 32}, "relative_attention_num_buckets")],
-    "tupe-r": [
-        ({"relative_attention_num_buckets": 7}, "relative_attention_num_buckets must be even.*7"),
-        ({"relative_attention_max_distance": 8}, "relative_attention_max_distance must be.*8"),
-    ],
-}
+REFUSED["tupe-a"] = [({"relative_attention_num_buckets": 32}, "relative_attention_num_buckets")]
+REFUSED["tupe-r"] = [
+    ({"relative_attention_num_buckets": 7}, "relative_attention_num_buckets must be even.*7"),
+    ({"relative_attention_max_distance": 8}, "relative_attention_max_distance must be.*8"),
+]
 
-TUPE_A = {
-    **dict.fromkeys(("pos", "pos_q_weight", "pos_k_weight"), normal),
-    **dict.fromkeys(("pos_ln_bias", "pos_q_bias", "pos_k_bias"), zero),
-    "pos_ln_weight": one,
-}
+TUPE_A = dict.fromkeys(("pos", "pos_q_weight", "pos_k_weight"), normal) | {"pos_ln_weight": one}
+TUPE_A |= dict.fromkeys(("pos_ln_bias", "pos_q_bias", "pos_k_bias"), zero)
 STARTS |= {"tupe-a": TUPE_A, "tupe-r": {**TUPE_A, "relative_attention_bias": normal}}
 
 
@@ -171,13 +166,9 @@ REFUSED |= {"deberta": [
     ({"norm_rel_ebd": "layer_norm", "layer_norm_eps": 2.0}, "layer_norm_eps must be.*2"),
 ]}  # fmt: skip
 
-STARTS |= {
-    "deberta": {
-        **dict.fromkeys(("rel_embeddings", "pos_key_proj_weight", "pos_query_proj_weight"), normal),
-        **dict.fromkeys(("pos_key_proj_bias", "pos_query_proj_bias"), zero),
-    },
-    "deberta-literal": {"rel_embeddings": normal},
-}
+STARTS["deberta-literal"] = {"rel_embeddings": normal}
+STARTS["deberta"] = dict.fromkeys(("rel_embeddings", "pos_key_proj_weight", "pos_query_proj_weight"), normal)
+STARTS["deberta"] |= dict.fromkeys(("pos_key_proj_bias", "pos_query_proj_bias"), zero)
 
 FAR = [3, 0, 9, 40, 41, 90, 7]
 K = 6

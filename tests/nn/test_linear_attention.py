@@ -16,11 +16,8 @@ B, T, S, H, D, DV, M = 2, 5, 7, 2, 6, 3, 10
 
 
 def qkv(queries=T, keys=S, dtype=torch.float64, seed=0):
-    return (
-        normal(B, queries, H, D, seed=seed + 1, dtype=dtype),
-        normal(B, keys, H, D, seed=seed + 2, dtype=dtype),
-        normal(B, keys, H, DV, seed=seed + 3, dtype=dtype),
-    )
+    sizes = enumerate(((queries, D), (keys, D), (keys, DV)), seed + 1)
+    return [normal(B, tokens, H, size, seed=each, dtype=dtype) for each, (tokens, size) in sizes]
 
 
 def projection_of(name):
