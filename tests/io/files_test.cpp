@@ -20,9 +20,6 @@
 namespace rf::io {
 namespace {
 
-using rf::testing::expect_error;
-using rf::testing::TempDir;
-
 // A disk that is full after `bytes`, for this process: writes beyond fail with EFBIG while the object lives.
 class FullDisk {
  public:

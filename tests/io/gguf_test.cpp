@@ -10,9 +10,6 @@
 namespace rf::io {
 namespace {
 
-using rf::testing::expect_error;
-using rf::testing::MemoryFile;
-
 // The format's bytes, as its description has them.
 class GgufWriter {
  public:

@@ -9,10 +9,6 @@
 namespace rf::io {
 namespace {
 
-using rf::testing::expect_error;
-using rf::testing::MemoryFile;
-using rf::testing::TempDir;
-
 std::string container(std::string_view header, std::string_view data) {
   const uint64_t length = header.size();
   std::string text(reinterpret_cast<const char*>(&length), sizeof length);

@@ -11,8 +11,6 @@ namespace rf {
 namespace {
 
 using nlohmann::json;
-using rf::testing::expect_error;
-using rf::testing::TempDir;
 
 void expect_refused(const json& config, std::initializer_list<std::string_view> words) {
   expect_error([&] { parse_config(config); }, words);

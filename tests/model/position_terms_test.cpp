@@ -10,7 +10,6 @@
 #include "rf/model/computed_encoding.h"
 
 namespace rf {
-
 namespace {
 
 using Metadata = std::map<std::string, std::string>;
@@ -43,7 +42,7 @@ class PositionTermsTest : public ::testing::Test {
     return "none";
   }
 
-  testing::TempDir dir_;
+  TempDir dir_;
   ModelConfig config_;
   std::vector<float> numbers_ = std::vector<float>(1000);
 };

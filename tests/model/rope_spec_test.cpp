@@ -10,7 +10,6 @@ namespace rf {
 namespace {
 
 using nlohmann::json;
-using rf::testing::expect_error;
 
 constexpr RopeShape kShape = {.head_dim = 24, .max_position_embeddings = 512};
 

@@ -7,7 +7,6 @@
 namespace rf {
 namespace {
 
-using rf::testing::expect_error;
 using Names = std::vector<std::string>;
 
 ModelConfig one_layer() {

@@ -9,7 +9,6 @@
 namespace rf {
 namespace {
 
-using rf::testing::expect_error;
 using Shape = std::vector<int64_t>;
 
 // By the ends of names, the first that fits.
