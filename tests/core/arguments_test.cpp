@@ -200,7 +200,7 @@ TEST_F(Arguments, ZerosOfAttentionAreNoWindow) {
   ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
   for (int64_t i = 0; i < kRows * kColumns; ++i) {
     const auto column = static_cast<size_t>(i % kColumns);
-    EXPECT_EQ(y[static_cast<size_t>(i)], (x[column] + x[column + kColumns]) / 2) << i;
+    EXPECT_EQ(y[i], (x[column] + x[column + kColumns]) / 2) << i;
   }
 }
 

@@ -109,7 +109,7 @@ AttentionShape random_packed_shape(uint64_t seed) {
 
 TwinArray::TwinArray(rf_dtype dtype, const std::vector<double>& values)
     : narrow(dtype, static_cast<int64_t>(values.size())) {
-  for (int64_t i = 0; i < narrow.count(); ++i) narrow.set(i, values[static_cast<size_t>(i)]);
+  for (int64_t i = 0; i < narrow.count(); ++i) narrow.set(i, values[i]);
   wide = read();
 }
 

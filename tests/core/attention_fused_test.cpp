@@ -114,7 +114,7 @@ struct Cached {
         const float number = static_cast<float>(whole) * scale;
         numbers->set(r * width + i, number);
         if (type == RF_CACHE_INT8) {
-          bytes[static_cast<size_t>(r * row_bytes + i)] = static_cast<char>(whole);
+          bytes[r * row_bytes + i] = static_cast<char>(whole);
         } else {
           ref::store(RF_BF16, bytes.data(), r * width + i, number);
         }
@@ -352,8 +352,7 @@ TEST_P(AttentionFused, PairsOutsideTheCallAreNotTouched) {
     std::vector<float> given(static_cast<size_t>(2 * kGap + queries * row), std::numeric_limits<float>::quiet_NaN());
     std::vector<float> written(static_cast<size_t>(2 * kGap + queries * keys), 77.0f);
     for (int64_t t = 0; t < queries; ++t) {
-      for (int64_t s = 0; s < keys; ++s)
-        given[static_cast<size_t>(kGap + t * row + s)] = static_cast<float>((t + 3 * s) % 7) / 4;
+      for (int64_t s = 0; s < keys; ++s) given[kGap + t * row + s] = static_cast<float>((t + 3 * s) % 7) / 4;
     }
     x.pair_bias.numbers = given.data() + kGap, x.pair_bias.stride_t = row;
     grads.pair_bias = written.data() + kGap;
@@ -362,7 +361,7 @@ TEST_P(AttentionFused, PairsOutsideTheCallAreNotTouched) {
       EXPECT_TRUE(std::all_of(values[i].begin(), values[i].end(), [](double v) { return std::isfinite(v); })) << i;
     }
     for (int64_t i = 0; i < kGap; ++i) {
-      EXPECT_EQ(written[static_cast<size_t>(i)], 77);
+      EXPECT_EQ(written[i], 77);
       EXPECT_EQ(written[written.size() - 1 - static_cast<size_t>(i)], 77);
     }
     for (size_t i = kGap; i + kGap < written.size(); ++i) EXPECT_TRUE(std::isfinite(written[i]) && written[i] != 77);

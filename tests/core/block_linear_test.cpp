@@ -117,7 +117,7 @@ struct FileWeight {
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
     std::uniform_real_distribution<double> value(-scale, scale);
     for (int64_t at = 1; at < std::ssize(bytes); at += type.bytes) {
-      uint8_t* block = &bytes[static_cast<size_t>(at)];
+      uint8_t* block = &bytes[at];
       for (const int half : type.halves) ref::store(RF_F16, block + half, 0, value(random));
       if (type.type == RF_BLOCK_MXFP4)
         block[0] = static_cast<uint8_t>(scale < 0.001 ? block[0] % 3 : 118 + block[0] % 8);
@@ -130,7 +130,7 @@ struct FileWeight {
     LinearLayerCase linear(RF_F32, count, in, out);
     for (int64_t j = 0; j < out; ++j) {
       for (int64_t i = 0; i < in; ++i) {
-        const auto* block = static_cast<const uint8_t*>(rows[static_cast<size_t>(j)]) + i / type.elements * type.bytes;
+        const auto* block = static_cast<const uint8_t*>(rows[j]) + i / type.elements * type.bytes;
         linear.weight.set(j * in + i, type.at(block, static_cast<int>(i % type.elements)));
       }
     }

@@ -84,11 +84,11 @@ TEST_P(Gelu, IsTheFormulaEverywhere) {
         return std::abs(want.at(row, column)) * (1 + t * t) + flushed(t) * factor + smallest_of(dtype);
       };
       const std::string what = "dtype " + std::to_string(dtype) + " form " + std::to_string(form);
-      expect_rows(c.y, want, near, what, kGeluEps);
+      expect_rows(c.y, want, what, near, kGeluEps);
       c.has_factor = true;
       forward(c);
       for (int64_t i = 0; i < want.data.count(); ++i) want.data.set(i, want.data.at(i) * c.dy.data.at(i));
-      expect_rows(c.y, want, near, what + " with a factor", kGeluEps);
+      expect_rows(c.y, want, what + " with a factor", near, kGeluEps);
     }
   }
 }
@@ -107,23 +107,19 @@ TEST_P(Gelu, KernelsGiveWhatTheFloat64LoopsGive) {
         const std::string what =
             "dtype " + std::to_string(dtype) + " form " + std::to_string(form) + " columns " + std::to_string(columns);
         const auto spread = [&](int64_t r, int64_t i) { return 1 + std::pow(want.argument(r, i), 2); };
-        expect_rows(
-            c.y, want.y,
-            [&](int64_t r, int64_t i) {
-              return std::abs(want.y.at(r, i)) * spread(r, i) + c.argument_error(r, i) + smallest_of(dtype);
-            },
-            what + " y");
+        expect_rows(c.y, want.y, what + " y", [&](int64_t r, int64_t i) {
+          return std::abs(want.y.at(r, i)) * spread(r, i) + c.argument_error(r, i) + smallest_of(dtype);
+        });
         // |c(t)| <= 1, |t c'(t)| (1 + t^2) <= 2 and |gelu''| <= 1.
         const auto slope_error = [&](int64_t r, int64_t i) {
           return std::abs(c.dy.at(r, i)) * (3 + c.argument_error(r, i)) + smallest_of(dtype);
         };
-        expect_rows(c.dx, want.dx, slope_error, what + " dx");
+        expect_rows(c.dx, want.dx, what + " dx", slope_error);
         std::vector<double> sums(static_cast<size_t>(columns));
         for (int64_t r = 0; r < rows; ++r) {
-          for (int64_t i = 0; i < columns; ++i) sums[static_cast<size_t>(i)] += slope_error(r, i);
+          for (int64_t i = 0; i < columns; ++i) sums[i] += slope_error(r, i);
         }
-        expect_rows(
-            c.dbias, want.dbias, [&](int64_t, int64_t i) { return sums[static_cast<size_t>(i)]; }, what + " dbias");
+        expect_rows(c.dbias, want.dbias, what + " dbias", [&](int64_t, int64_t i) { return sums[i]; });
       }
     }
   }

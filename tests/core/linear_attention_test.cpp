@@ -217,7 +217,7 @@ TEST_P(LinearAttention, LongSumsKeepTheirPrecision) {
   double sum = 0, norm = 0, worst = 0;  // relative error
   for (int64_t t = 0; t < kTokens; ++t) {
     sum += feature(problem.k, t) * problem.v.elements.at(t), norm += feature(problem.k, t);
-    const double got = problem.out.elements.at(t), below = problem.denominators[static_cast<size_t>(t)];
+    const double got = problem.out.elements.at(t), below = problem.denominators[t];
     const double out_error = got / (sum / norm) - 1, below_error = below / (feature(problem.q, t) * norm) - 1;
     worst = std::max({worst, std::abs(out_error), std::abs(below_error)});
     ASSERT_TRUE(std::isfinite(got) && std::isfinite(below)) << t;
@@ -238,7 +238,7 @@ TEST_P(LinearAttention, TheStateOfManyCallsKeepsItsPrecision) {
   for (int64_t f = 0; f < kFeatures; ++f) {
     for (int64_t e = 0; e <= kValues; ++e) {
       const double want = kCalls * feature(problem.k, f) * (e < kValues ? problem.v.elements.at(e) : 1);
-      EXPECT_NEAR(state[static_cast<size_t>(f * (kValues + 1) + e)], want, kLinearWorstEps * kEpsF32 * want);
+      EXPECT_NEAR(state[f * (kValues + 1) + e], want, kLinearWorstEps * kEpsF32 * want);
     }
   }
 }

@@ -53,8 +53,8 @@ struct ListedCase {
 double formula(const ListedCase& c, int64_t query, int64_t column, double& terms) {
   const int64_t head = column / c.head_dim * c.head_dim;
   double sum = 0, result = 0;
-  for (int64_t i = 0; i < c.counts[static_cast<size_t>(query)]; ++i) {
-    const int64_t row = c.rows[static_cast<size_t>(c.begins[static_cast<size_t>(query)] + i)];
+  for (int64_t i = 0; i < c.counts[query]; ++i) {
+    const int64_t row = c.rows[c.begins[query] + i];
     double score = 0, absolute = 0;
     for (int64_t d = 0; d < c.head_dim; ++d) {
       const double term = 0.4 * c.q.at(query, head + d) * c.k.at(row, head + d);
@@ -84,8 +84,8 @@ TEST_P(ListedAttention, IsTheFormula) {
       }
       const double largest = 4;  // of values
       expect_rows(
-          c.out, want, [&](int64_t, int64_t) { return (1 + kScoreShare * terms) * largest + smallest_of(dtype); },
-          "dtype " + std::to_string(dtype) + " head_dim " + std::to_string(head_dim), kAttentionEps);
+          c.out, want, "dtype " + std::to_string(dtype) + " head_dim " + std::to_string(head_dim),
+          [&](int64_t, int64_t) { return (1 + kScoreShare * terms) * largest + smallest_of(dtype); }, kAttentionEps);
     }
   }
 }

@@ -110,7 +110,7 @@ TEST_P(PackedLinear, AGatedUnitIsThatOfTheSums) {
       gelu.y = want.data();
       ASSERT_EQ(rf_gelu_forward(&gelu), RF_OK) << rf_last_error();
       for (int64_t i = 0; i < kRows * kGates; ++i) {
-        ASSERT_EQ(got.at(i / kGates * kOut + group * kGates + i % kGates), want[static_cast<size_t>(i)])
+        ASSERT_EQ(got.at(i / kGates * kOut + group * kGates + i % kGates), want[i])
             << "form " << form << " group " << group << " element " << i;
       }
     }
