@@ -288,9 +288,9 @@ def test_a_model_projects_the_sum():
 def test_combined_vectors_are_added():
     sinusoidal = roformer_cpp.encoding("sinusoidal", embedding_size=C, num_hidden_layers=2)
     parts = [floater_of(), sinusoidal, floater_of(time_step=1.0)]
-    combined, at = roformer_cpp.combine_encodings(parts), torch.arange(4)
-    expected = parts[0].layer_input(at, layer=1) + parts[2].layer_input(at, layer=1)
-    assert torch.equal(combined.layer_input(at, layer=1), expected)
+    combined, at, given = roformer_cpp.combine_encodings(parts), torch.arange(4), {"layer": 1, "dtype": torch.float64}
+    expected = parts[0].layer_input(at, **given) + parts[2].layer_input(at, **given)
+    assert torch.equal(combined.layer_input(at, **given), expected)
     assert torch.equal(combined.input(at), parts[1].input(at)) and parts[1].layer_input(at) is None
 
 
