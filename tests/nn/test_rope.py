@@ -339,19 +339,11 @@ def rerope_score(case, factor=None, base=10000, rotary_dim=None, layout="pairs",
     ({"scaling_factor": 1}, {"factor": 1}),
     ({"rope_theta": 100, "layout": "halves", "partial_rotary_factor": 0.5},
      {"base": 100, "layout": "halves", "rotary_dim": 4}),
+    *[({"rule": "self-extend", "group_size": size}, {"rule": partial(grouped, size=size)}) for size in (1, 3, 7)],
 ])  # fmt: skip
 def test_scores_are_those_of_the_author(keys, loops, causal):
     case = Case(heads=3, head_dim=8)
     case.check(rerope_of(case, **keys), rerope_score(case, **loops), FAR, causal=causal)
-
-
-@pytest.mark.parametrize("size", [1, 3, 7])
-def test_self_extend(size):
-    case = Case(heads=3, head_dim=8)
-    rule = partial(grouped, size=size)
-    for causal in (False, True):
-        encoding = rerope_of(case, rule="self-extend", group_size=size)
-        case.check(encoding, rerope_score(case, rule=rule), FAR, causal=causal)
 
 
 @pytest.mark.parametrize("size", [4, 6, 16, 1000])
