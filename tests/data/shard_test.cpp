@@ -81,9 +81,7 @@ TEST(Shard, HasTheBytesOfTheFormat) {
   write_small(directory / "a.rfs");
   EXPECT_EQ(read(directory / "a.rfs"), small_shard());
   const ShardReader reader(directory / "a.rfs");
-  EXPECT_EQ(reader.tokens(), 4);
-  EXPECT_EQ(reader.documents(), 2);
-  EXPECT_EQ(reader.vocab_size(), 1000);
+  EXPECT_EQ(std::tuple(reader.tokens(), reader.documents(), reader.vocab_size()), std::tuple(4, 2, 1000));
   EXPECT_EQ(reader.vocab_hash(), kHash);
   EXPECT_EQ(reader.document_begin(1), 3);
   EXPECT_EQ(reader.document_begin(2), 4);
@@ -118,8 +116,7 @@ TEST(Shard, EmptyShard) {
   const Directory directory;
   ShardWriter(directory / "a.rfs", 10, kHash).finish();
   const ShardReader reader(directory / "a.rfs");
-  EXPECT_EQ(reader.tokens(), 0);
-  EXPECT_EQ(reader.documents(), 0);
+  EXPECT_EQ(std::tuple(reader.tokens(), reader.documents()), std::tuple(0, 0));
 }
 
 // Behind its new end the last page of a mapped file reads as zeros.
