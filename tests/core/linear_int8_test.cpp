@@ -82,13 +82,10 @@ struct Int8Case {
   }
   rf_linear_args args() {
     rf_linear_args args = {};
-    args.struct_size = sizeof args;
-    args.dtype = x.data.dtype;
+    args.struct_size = sizeof args, args.dtype = x.data.dtype;
     args.rows = x.rows, args.in = x.columns, args.out = y.columns;
-    args.x = x.pointer(), args.x_stride = x.stride;
-    args.packed = packed.get();
-    args.bias = bias.data();
-    args.y = y.pointer(), args.y_stride = y.stride;
+    args.x = x.pointer(), args.x_stride = x.stride, args.y = y.pointer(), args.y_stride = y.stride;
+    args.packed = packed.get(), args.bias = bias.data();
     return args;
   }
   void run(rf_linear_activation activation = RF_LINEAR_NONE) {

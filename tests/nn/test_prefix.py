@@ -139,21 +139,11 @@ def test_the_engine(changes, tmp_path):
     engine = Engine(tmp_path)
     logits = engine.logits([row, row[:3]], types=[kinds, kinds[:3]])[:11]
     assert np.abs(logits - out["logits"][0].numpy()).max() <= tol.T4_MAX * np.abs(logits).max()
-    bare = Engine(tmp_path, head="none")
-    pooled = bare.pooled([row], "pooler", types=[kinds])[0]
-    assert np.abs(pooled - out["pooled"][0].numpy()).max() <= tol.T4_MAX * np.abs(pooled).max()
-
-
-def test_generation_with_a_cache(tmp_path):
-    """A prompt, then token by token: the logits of the whole sequence, to the bit."""
-    model, (ids, types) = make_model(), pair()
-    model.save(tmp_path)
-    engine = Engine(tmp_path)
-    row, kinds = ids[0].int().numpy(), types[0].int().numpy()
-    decoder = Decoder(engine, 2, 20)
+    decoder = Decoder(engine, 2, 20)  # the prefix, then token by token
     steps = [decoder.append([0], [row[:6]])[0]] + [decoder.append([0], [row[t : t + 1]])[0] for t in range(6, 11)]
-    whole = engine.logits([row], types=[kinds])
-    assert np.array_equal(np.stack(steps), whole[5:])
+    assert np.array_equal(np.stack(steps), logits[5:])
+    pooled = Engine(tmp_path, head="none").pooled([row], "pooler", types=[kinds])[0]
+    assert np.abs(pooled - out["pooled"][0].numpy()).max() <= tol.T4_MAX * np.abs(pooled).max()
 
 
 @pytest.mark.parametrize(("changes", "words"), [
