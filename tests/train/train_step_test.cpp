@@ -146,7 +146,7 @@ TEST(TrainStep, PairsOfAMicroBatchWithoutMasksCount) {
   last.places_N = last.labels_N = at::empty({0}, at::kLong);
   const StepResult a = one_step(*whole, {all});
   const StepResult b = one_step(*parts, {pair_rows(0, 3), last});
-  EXPECT_EQ(std::pair(a.pairs, b.pairs), std::pair(4, 4));
+  EXPECT_EQ(std::tuple(a.pairs, b.pairs), std::tuple(4, 4));
   EXPECT_EQ(a.predicted_tokens, b.predicted_tokens);
   EXPECT_NEAR(a.pair_loss_sum, b.pair_loss_sum, rf::tests::kFloat32Model * a.pair_loss_sum);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
