@@ -62,7 +62,7 @@ const PipelineEntry& esm() {
       .name = "esm",
       .classes = {{.name = "EsmTokenizer",
                    .model_type = "esm",
-                   .special = {"<pad>", "<unk>", "<cls>", "<eos>", "<mask>", "", "<eos>"},
+                   .special = {"<pad>", "<unk>", "<cls>", "<eos>", "<mask>", "", ""},
                    .frame =
                        [](int32_t cls, int32_t eos) {
                          SequenceTemplate frame = bert_template(cls, eos);
