@@ -4,10 +4,12 @@ import ctypes
 import json
 
 import numpy as np
+import pytest
 import torch
 import transformers
 
 import tolerances as tol
+from rf_engine import Engine, EngineError
 
 VOCAB, TYPES, LABELS = 61, 3, 5
 LENGTHS = (1, 13, 7, 2, 20)
@@ -60,6 +62,13 @@ def change_config(folder, **changes):
     path = folder / "config.json"
     keys = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({key: value for key, value in keys.items() if value is not None}))
+
+
+def assert_refused(folder, message, opened=Engine, options=None, **changes):
+    """With these changes of config.json."""
+    change_config(folder, **changes)
+    with pytest.raises(EngineError, match=message):
+        opened(folder, **(options or {}))
 
 
 def run_oracle(model, ids, types):

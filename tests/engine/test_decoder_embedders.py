@@ -12,8 +12,8 @@ import roformer_cpp
 import tolerances as tol
 from cli_support import refused, results
 from decoder_embedders import CASES, PROMPTS, TEXTS, ending_tokenizer, make_bare, make_sentences, make_t5, theirs_of
-from engine_case import assert_close, assert_low_precision, change_config
-from rf_engine import Engine, EngineError
+from engine_case import assert_close, assert_low_precision, assert_refused, change_config
+from rf_engine import Engine
 from rotary_decoders import SAMPLES, make_rows
 
 
@@ -38,13 +38,13 @@ def test_names_of_tensors(case, tmp_path):
     save_file({name: value for name, value in weights.items() if name != "lm_head.weight"}, path)
     assert_close(Engine(tmp_path, head="none").hidden([row]), theirs)
     if case == "qwen3":
-        with pytest.raises(EngineError, match=r"lm_head\.weight"):
-            Engine(tmp_path)
+        assert_refused(tmp_path, r"lm_head\.weight")
 
 
-@pytest.mark.parametrize(
-    "case, pooling", [("qwen3", "lasttoken"), ("qwen3-both-ways", "mean"), ("gemma3-both-ways", "mean")]
-)
+SENTENCES = [("qwen3", "lasttoken"), ("qwen3-both-ways", "mean"), ("gemma3-both-ways", "mean")]
+
+
+@pytest.mark.parametrize("case, pooling", SENTENCES)
 def test_sentences(case, pooling, tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     make_sentences(case, tmp_path, pooling)
@@ -86,10 +86,9 @@ def test_end_by_the_authors_class(adds, tmp_path, monkeypatch):
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 @pytest.mark.parametrize("case", ["qwen3", "gemma3-both-ways"])
 def test_low_precision(case, precision, tmp_path):
-    oracle = make_bare(case, tmp_path, spread=0.05, num_hidden_layers=2)
-    (row,) = make_rows((40,))
-    ours, theirs = Engine(tmp_path, precision).hidden([row]), theirs_of(oracle, row)
-    assert_low_precision(ours, theirs, Engine(tmp_path).hidden([row]))
+    oracle, (row,) = make_bare(case, tmp_path, spread=0.05, num_hidden_layers=2), make_rows((40,))
+    ours, exact = (Engine(tmp_path, each).hidden([row]) for each in (precision, "float32"))
+    assert_low_precision(ours, theirs_of(oracle, row), exact)
 
 
 @pytest.mark.parametrize(
@@ -109,47 +108,35 @@ def test_low_precision(case, precision, tmp_path):
 )
 def test_bad_config(case, changes, message, tmp_path):
     make_bare(case, tmp_path)
-    change_config(tmp_path, **changes)
-    with pytest.raises(EngineError, match=message):
-        Engine(tmp_path)
+    assert_refused(tmp_path, message, **changes)
 
 
-def test_is_causal_of_null(tmp_path):
-    """It is false, as in transformers."""
-    make_bare("llama-both-ways", tmp_path)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"is_causal": None}))
-    oracle = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
-    (row,) = make_rows((13,))
-    assert_close(Engine(tmp_path, head="none").hidden([row]), theirs_of(oracle, row))
+def test_keys_of_null(tmp_path):
+    """is_causal is false then, as in transformers; a window must be given."""
+    for case, key in (("llama-both-ways", "is_causal"), ("gemma3", "sliding_window")):
+        make_bare(case, tmp_path / case)
+        path = tmp_path / case / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {key: None}))
+    folder, (row,) = tmp_path / "llama-both-ways", make_rows((13,))
+    oracle = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    assert_close(Engine(folder, head="none").hidden([row]), theirs_of(oracle, row))
+    assert_refused(tmp_path / "gemma3", "sliding_window must be given for layers of sliding_attention, got null")
 
 
-def test_window_of_null(tmp_path):
-    make_bare("gemma3", tmp_path)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"sliding_window": None}))
-    with pytest.raises(EngineError, match="sliding_window must be given for layers of sliding_attention, got null"):
-        Engine(tmp_path)
+OF_TEXTS = [(case, labels) for case in ("qwen3", "llama-both-ways", "gemma3", "qwen2-windows") for labels in (1, 3)]
+OF_TOKENS = [(case, None) for case in ("qwen3-both-ways", "llama-both-ways", "qwen2", "mistral-windows")]
 
 
-@pytest.mark.parametrize("labels", [1, 3])
-@pytest.mark.parametrize("case", ["qwen3", "llama-both-ways", "gemma3", "qwen2-windows"])
-def test_classification(case, labels, tmp_path):
-    """The last token that is not padding, which a text may end with; the first where all are."""
-    oracle = make_bare(case, tmp_path, "ForSequenceClassification", num_labels=labels, pad_token_id=0)
+@pytest.mark.parametrize("case, labels, pad", [*((*each, 0) for each in OF_TEXTS + OF_TOKENS), ("qwen3", 2, None)])
+def test_classification(case, labels, pad, tmp_path):
+    """Of texts by the last token that is not padding, which a text may end with, and the first where all are; without
+    `labels`, of tokens."""
+    head = "ForSequenceClassification" if labels else "ForTokenClassification"
+    oracle = make_bare(case, tmp_path, head, num_labels=labels or 3, pad_token_id=pad)
     rows = [*make_rows(), np.array([5, 9, 0, 0], np.int32), np.array([0, 0], np.int32)]
     with torch.no_grad():
         theirs = [oracle(torch.tensor(row)[None].long()).logits[0].numpy() for row in rows]
-    assert_close(Engine(tmp_path).logits(rows), np.stack(theirs))
-
-
-@pytest.mark.parametrize("case", ["qwen3-both-ways", "llama-both-ways", "qwen2", "mistral-windows"])
-def test_classification_of_tokens(case, tmp_path):
-    oracle = make_bare(case, tmp_path, "ForTokenClassification", num_labels=3, pad_token_id=0)
-    rows = make_rows()
-    with torch.no_grad():
-        theirs = [oracle(torch.tensor(row)[None].long()).logits[0].numpy() for row in rows]
-    assert_close(Engine(tmp_path).logits(rows), np.concatenate(theirs))
+    assert_close(Engine(tmp_path).logits(rows), np.stack(theirs) if labels else np.concatenate(theirs))
 
 
 def test_labels_of_words(tmp_path):
@@ -165,13 +152,6 @@ def test_labels_of_words(tmp_path):
     (tmp_path / "words.jsonl").write_text(json.dumps({"tokens": words}))
     (line,) = results("predict", "--model", tmp_path, "--input", tmp_path / "words.jsonl")
     assert line["labels"] == [f"LABEL_{label}" for label in best]
-
-
-def test_classification_without_padding(tmp_path):
-    oracle = make_bare("qwen3", tmp_path, "ForSequenceClassification", num_labels=2, pad_token_id=None)
-    row = np.array([5, 9, 0, 0], np.int32)
-    with torch.no_grad():
-        assert_close(Engine(tmp_path).logits([row])[0], oracle(torch.tensor(row)[None].long()).logits[0].numpy())
 
 
 def test_reranker(tmp_path):
@@ -267,10 +247,8 @@ def test_token_reranker(template, tokens, tmp_path):
         columns = ("--columns", *(f"{key}={name}" for key, name in names.items())) if names else ()
         written = results(*predict, "--input", tmp_path / "pairs.jsonl", *columns)
         assert written == [line | {"index": i, "line": i + 1} for i, line in enumerate(lines)]
-    assert "a record must have text and pair, got a text alone" in refused(*predict, "--text", "a")
-    assert "columns must be text and pair, got" in refused(
-        *predict, "--input", tmp_path / "pairs.jsonl", "--columns", "label=x"
-    )
+    columns = ("--input", tmp_path / "pairs.jsonl", "--columns", "label=x")
+    assert "columns must be text and pair, got" in refused(*predict, *columns)
 
 
 @pytest.mark.parametrize(
@@ -327,9 +305,7 @@ DERIVED = dict.fromkeys(("dense_act_fn", "is_gated_act"))  # left out
 )
 def test_bad_t5(changes, message, tmp_path):
     make_t5(tmp_path)
-    change_config(tmp_path, **changes)
-    with pytest.raises(EngineError, match=message):
-        Engine(tmp_path)
+    assert_refused(tmp_path, message, **changes)
 
 
 def test_llama_bidirec(tmp_path):
@@ -339,6 +315,4 @@ def test_llama_bidirec(tmp_path):
     change_config(tmp_path, **own, auto_map={"AutoModel": "llama_bidirectional_model.LlamaBidirectionalModel"})
     (row,) = make_rows((13,))
     assert_close(Engine(tmp_path).hidden([row]), theirs_of(oracle, row))
-    change_config(tmp_path, pooling="cls")
-    with pytest.raises(EngineError, match=r"pooling must be avg, got .?cls"):
-        Engine(tmp_path)
+    assert_refused(tmp_path, r"pooling must be avg, got .?cls", pooling="cls")
