@@ -73,16 +73,16 @@ def test_padding_within_a_source_keeps_positions(trained):
     assert logits.argmax(-1).tolist() == [*found.ids, END]
 
 
-PENALTY = "length_penalty must keep tokens^length_penalty"
-
-
 def test_options_out_of_range(trained):
     model = load_translation_model(trained)
     for options, rule in (
         (dict(beams=0), "beams must be in 1..61, got 0"),
         (dict(beams=62), "beams must be in 1..61, got 62"),
         (dict(length_penalty=float("nan")), "length_penalty must be finite, got nan"),
-        (dict(length_penalty=-40.0), f"{PENALTY} within float32, got -40 for 52 tokens"),
+        (
+            dict(length_penalty=-40.0),
+            "length_penalty must keep tokens^length_penalty within float32, got -40 for 52 tokens",
+        ),
         (dict(max_ratio=-0.5), "max_ratio and max_extra must be at least 0, got -0.5 and 50"),
         (dict(max_extra=-1), "max_ratio and max_extra must be at least 0, got 1 and -1"),
     ):
