@@ -52,7 +52,6 @@ class Reference:
 # ---- nomic-embed-text-v2-moe
 
 
-# Keys of the authors' class, of which nomic-embed-text-v1.5 has other values.
 NOMIC = {
     "model_type": "nomic_bert", "auto_map": {"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"},
     "architectures": ["NomicBertModel"], "activation_function": "gelu", "n_embd": WIDTH, "n_layer": LAYERS,

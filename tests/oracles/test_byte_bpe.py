@@ -19,12 +19,9 @@ def train(vocab_size=800, **options):
     tokenizer = Tokenizer(models.BPE(**options))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=SPECIALS,
-        show_progress=False,
-    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    given = {"initial_alphabet": alphabet, "special_tokens": SPECIALS, "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, **given)
     tokenizer.train_from_iterator(random_texts(3000, seed=1), trainer)
     return tokenizer
 

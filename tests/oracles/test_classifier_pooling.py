@@ -57,13 +57,10 @@ def test_logits(family, tmp_path):
         assert_close(run(tmp_path / "model.onnx", rows, mask, kinds)["logits"], wanted)
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"model_type": "rf_encoder", "classifier_pooling": "max"}, "classifier_pooling must be cls or mean, got .max"),
-        ({"model_type": "roformer", "classifier_pooling": "mean"}, "would not honour .* got classifier_pooling: mean"),
-    ],
-)
-def test_refused_keys(keys, message):
-    with pytest.raises(ValueError, match=message):
-        roformer_cpp.build_model(SIZES | keys)
+def test_refused_keys():
+    for model_type, pooling, message in (
+        ("rf_encoder", "max", "classifier_pooling must be cls or mean, got .max"),
+        ("roformer", "mean", "would not honour .* got classifier_pooling: mean"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            roformer_cpp.build_model(SIZES | {"model_type": model_type, "classifier_pooling": pooling})

@@ -52,10 +52,8 @@ def test_roformer_v2(checkpoint, tmp_path):
     """A checkpoint without positions and without any bias, as bert4keras writes it."""
     config = roformer_v2_reference.config_of(layer_norm_eps=1e-12)
     weights = roformer_v2_reference.random_weights(config)
-    names = {name: original_name(name) for name in weights}
-    tensors = {
-        new: weights[name].numpy().T if turned else weights[name].numpy() for name, (new, turned) in names.items()
-    }
+    named = [(*original_name(name), x.numpy()) for name, x in weights.items()]
+    tensors = {name: x.T if turned else x for name, turned, x in named}
     checkpoint(SimpleNamespace(config=SimpleNamespace(**SIZES_OF_TRAINING | config)), tensors)
     done = roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
     assert done["architecture"] == "RoFormerForMaskedLM" and done["layout"] == "pairs"
@@ -169,12 +167,8 @@ def test_by_tensorflow(tmp_path):
     tensors = original_tensors(oracle) | OF_TRAINING
     names = sorted(tensors)
     prefix = tmp_path / "source" / "bert_model.ckpt"
-    tf.raw_ops.SaveV2(
-        prefix=str(prefix),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tf.constant(tensors[name]) for name in names],
-    )
+    values = [tf.constant(tensors[name]) for name in names]
+    tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=names, shape_and_slices=[""] * len(names), tensors=values)
     done = roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
     assert done["architecture"] == "RoFormerForMaskedLM"
     check_outputs(tmp_path / "target", oracle)
@@ -225,9 +219,8 @@ def test_files_that_are_missing(checkpoint, tmp_path):
     with pytest.raises(ValueError, match=r"vocab\.txt must have at most the 61 tokens of the model, got 62$"):
         roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
     (tmp_path / "source" / "other.index").write_bytes(b"")
-    with pytest.raises(
-        ValueError, match=r"must have one checkpoint, or name one as the source, got bert_model\.ckpt, o"
-    ):
+    rule = r"must have one checkpoint, or name one as the source, got bert_model\.ckpt, o"
+    with pytest.raises(ValueError, match=rule):
         roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
     for text, message in (("[1]", "must be a JSON object, got list"), ("{", "must be JSON, got: ")):
         (tmp_path / "source" / "bert_config.json").write_text(text)
