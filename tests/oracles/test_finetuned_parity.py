@@ -82,9 +82,8 @@ class Theirs:
     def costs(self, task, row, numbers):
         """What the targets of a record add to the loss, which is the mean over all targets."""
         if task in ("classification", "choice"):
-            return [
-                -numbers[self.model.config.label2id[row["label"]] if task == "classification" else row["label"]].log()
-            ]
+            gold = self.model.config.label2id[row["label"]] if task == "classification" else row["label"]
+            return [-numbers[gold].log()]
         if task == "regression":
             return [(numbers[0] - row["label"]) ** 2]
         if task in ("multi_label", "triples"):
@@ -98,10 +97,8 @@ class Theirs:
         begin = row["answers"]["answer_start"][0]
         offsets = self.tokenizer(row["question"], row["context"], return_offsets_mapping=True)["offset_mapping"]
         sides = self.encoded.sequence_ids(0)
-        at = [
-            next(i for i, pair in enumerate(offsets) if sides[i] == 1 and pair[end] == begin + end * len("abba"))
-            for end in (0, 1)
-        ]
+        context = [i for i, side in enumerate(sides) if side == 1]
+        at = [next(i for i in context if offsets[i][end] == begin + end * len("abba")) for end in (0, 1)]
         ends = output.start_logits, output.end_logits
         return [-logits[0].double().log_softmax(-1)[i] for logits, i in zip(ends, at, strict=True)]
 
