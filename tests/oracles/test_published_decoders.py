@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from engine_case import assert_close
-from rf_engine import EngineError
+from engine_case import assert_close, assert_refused
 from rf_generation import CausalEngine
 from rotary_decoders import MIXED, YARN, make_decoder, make_rows, oracle_logits
 
@@ -28,9 +27,8 @@ PUBLISHED_YARN = {"beta_fast", "beta_slow", "factor", "original_max_position_emb
 
 
 def own_code(name):
-    return {
-        "auto_map": {"AutoConfig": f"configuration_{name}.Config", "AutoModelForCausalLM": f"modeling_{name}.Model"}
-    }
+    classes = {"AutoConfig": f"configuration_{name}.Config", "AutoModelForCausalLM": f"modeling_{name}.Model"}
+    return {"auto_map": classes}
 
 
 # A case: the family and what transformers' class gets; keys of the file, besides sizes.
@@ -250,5 +248,4 @@ def test_refused_keys(case, tmp_path):
     family, values, keys = PUBLISHED[name]
     make_decoder(family, tmp_path, **values)
     publish(tmp_path, keys | changes)
-    with pytest.raises(EngineError, match=message):
-        CausalEngine(tmp_path)
+    assert_refused(tmp_path, message)
