@@ -1,6 +1,7 @@
 """SentencePiece's model files without a tokenizer.json, against transformers and sentencepiece."""
 
 import functools
+import io
 import json
 import random
 
@@ -15,63 +16,32 @@ from transformers.convert_slow_tokenizer import import_protobuf
 FAIRSEQ = "sentencepiece.bpe.model"
 IDENTITY = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "byte_fallback": True}
 SQUARE = {"bos_piece": "[CLS]", "eos_piece": "[SEP]"}
+ALBERT = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "control_symbols": ["[MASK]"]} | SQUARE
+DEBERTA = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "pad_piece": "[PAD]", "unk_piece": "[UNK]"} | SQUARE
+GEMMA = {"model_type": "bpe", "pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "bos_piece": "<bos>"}
+GEMMA |= {"eos_piece": "<eos>", "add_dummy_prefix": False} | IDENTITY
 KINDS = {
     "XLMRobertaTokenizer": ("xlm-roberta", FAIRSEQ, {}),
     "CamembertTokenizer": ("camembert", FAIRSEQ, {}),
     "T5Tokenizer": ("t5", "spiece.model", {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}),
-    "AlbertTokenizer": (
-        "albert",
-        "spiece.model",
-        {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "control_symbols": ["[MASK]"]} | SQUARE,
-    ),
-    "DebertaV2Tokenizer": (
-        "deberta-v2",
-        "spm.model",
-        {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "pad_piece": "[PAD]", "unk_piece": "[UNK]"} | SQUARE,
-    ),
+    "AlbertTokenizer": ("albert", "spiece.model", ALBERT),
+    "DebertaV2Tokenizer": ("deberta-v2", "spm.model", DEBERTA),
     "LlamaTokenizer": ("llama", "tokenizer.model", {"model_type": "bpe", "split_digits": True} | IDENTITY),
-    "GemmaTokenizer": (
-        "gemma3_text",
-        "tokenizer.model",
-        {"model_type": "bpe", "pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "bos_piece": "<bos>"}
-        | {"eos_piece": "<eos>", "add_dummy_prefix": False}
-        | IDENTITY,
-    ),
+    "GemmaTokenizer": ("gemma3_text", "tokenizer.model", GEMMA),
 }
-SETTINGS = {
-    "none": {},
-    "other": {
-        "add_prefix_space": False,
-        "add_bos_token": True,
-        "add_eos_token": True,
-        "legacy": True,
-        "do_lower_case": True,
-        "keep_accents": True,
-        "split_by_punct": True,
-        "extra_ids": 7,
-        "additional_special_tokens": ["<new>"],
-    },
-}
+SETTINGS = {"none": {}, "other": {"add_prefix_space": False, "additional_special_tokens": ["<new>"], "extra_ids": 7}}
+SWITCHES = ("add_bos_token", "add_eos_token", "legacy", "do_lower_case", "keep_accents", "split_by_punct")
+SETTINGS["other"] |= dict.fromkeys(SWITCHES, True)
 
 
 @functools.cache
 def trained(name):
     options = {"model_type": "unigram", "user_defined_symbols": ["<n>", "<r>"]} | KINDS[name][2]
-    words = [
-        "".join(c for c in text if " " <= c < "\u0180" or c in "中文한국어\u0301")[:200]
-        for text in texts_of(500, 1, HOSTILE)
-    ]
-    trained_to = []
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(words * 3),
-        model_writer=type("Writer", (), {"write": staticmethod(trained_to.append)}),
-        vocab_size=900,
-        hard_vocab_limit=False,
-        character_coverage=0.99,
-        minloglevel=2,
-        **options,
-    )
-    return b"".join(trained_to)
+    options |= {"vocab_size": 900, "hard_vocab_limit": False, "character_coverage": 0.99, "minloglevel": 2}
+    texts, model = texts_of(500, 1, HOSTILE), io.BytesIO()
+    words = ["".join(c for c in text if " " <= c < "\u0180" or c in "中文한국어\u0301")[:200] for text in texts]
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(words * 3), model_writer=model, **options)
+    return model.getvalue()
 
 
 def write(directory, name, settings=None, model=None):
@@ -79,8 +49,7 @@ def write(directory, name, settings=None, model=None):
     (directory / file).write_bytes(trained(name) if model is None else model)
     (directory / "config.json").write_text(json.dumps({"model_type": model_type}))
     if settings is not None:
-        text = json.dumps({"tokenizer_class": name} | settings)
-        (directory / "tokenizer_config.json").write_text(text)
+        (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name} | settings))
     return directory
 
 
