@@ -67,7 +67,7 @@ def change_config(folder, **changes):
 def assert_refused(folder, message, opened=Engine, options=None, **changes):
     """With these changes of config.json."""
     change_config(folder, **changes)
-    with pytest.raises(EngineError, match=message):
+    with pytest.raises((EngineError, RuntimeError), match=message):
         opened(folder, **(options or {}))
 
 
