@@ -65,10 +65,13 @@ def change_config(folder, **changes):
 
 
 def assert_refused(folder, message, opened=Engine, options=None, **changes):
-    """With these changes of config.json."""
+    """With these changes of config.json, which is then as it was."""
+    path = folder / "config.json"
+    before = path.read_text()
     change_config(folder, **changes)
     with pytest.raises((EngineError, RuntimeError), match=message):
         opened(folder, **(options or {}))
+    path.write_text(before)
 
 
 def run_oracle(model, ids, types):

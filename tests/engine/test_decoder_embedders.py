@@ -1,6 +1,7 @@
 """Embedders with the blocks of decoders, causal and bidirectional, beside transformers and sentence-transformers."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -221,8 +222,7 @@ def make_token_reranker(folder, template, prompts=None, tokens=(70, 9)):
     return CrossEncoder(str(folder / "saved"), device="cpu")
 
 
-@pytest.mark.parametrize("tokens", [(70, 9), (70, None)])
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template, tokens", [*((name, (70, 9)) for name in TEMPLATES), ("reranker", (70, None))])
 def test_token_reranker(template, tokens, tmp_path):
     """As Qwen3-Reranker: the next token, after a chat template; its end stays where a pair is cut."""
     pytest.importorskip("sentence_transformers")
@@ -251,35 +251,35 @@ def test_token_reranker(template, tokens, tmp_path):
     assert "columns must be text and pair, got" in refused(*predict, *columns)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ("{{ messages[0].content }}", "must contain the messages query and document, got .the query"),
-        ("{{ messages", "line 1 of the chat template: a tag must end with }}"),
-        ({"transformer_task": 3}, "transformer_task must be a string, got 3"),
-        ({"modality_config": {"message": {"format": 3}}}, r"modality_config.message.format must be a string, got 3"),
-        ({"do_lower_case": True}, "do_lower_case must be absent or false in a cross-encoder, got true"),
-        ({"transformer_task": "fill-mask"}, "transformer_task must be text-generation, got .?fill-mask"),
-        ({"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs must be absent or empty, got"),
-        ({"modality_config": {"message": {"format": "structured"}}}, "format must be flat, got .?structured"),
-        ({"true_token_id": 1 << 20}, "tokens of LogitScore must be below vocab_size, 330, got 1048576"),
-        ({"true_token_id": None}, "true_token_id"),
-        ({"module_input_name": "logits"}, "module_input_name must be causal_logits, got .?logits"),
-    ],
-)
-def test_bad_token_reranker(change, message, tmp_path):
+BAD_RERANKERS = [
+    ("{{ messages[0].content }}", "must contain the messages query and document, got .the query"),
+    ("{{ messages", "line 1 of the chat template: a tag must end with }}"),
+    ({"transformer_task": 3}, "transformer_task must be a string, got 3"),
+    ({"modality_config": {"message": {"format": 3}}}, r"modality_config.message.format must be a string, got 3"),
+    ({"do_lower_case": True}, "do_lower_case must be absent or false in a cross-encoder, got true"),
+    ({"transformer_task": "fill-mask"}, "transformer_task must be text-generation, got .?fill-mask"),
+    ({"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs must be absent or empty, got"),
+    ({"modality_config": {"message": {"format": "structured"}}}, "format must be flat, got .?structured"),
+    ({"true_token_id": 1 << 20}, "tokens of LogitScore must be below vocab_size, 330, got 1048576"),
+    ({"true_token_id": None}, "true_token_id"),
+    ({"module_input_name": "logits"}, "module_input_name must be causal_logits, got .?logits"),
+]
+
+
+def test_bad_token_reranker(tmp_path):
     pytest.importorskip("sentence_transformers")
     make_token_reranker(tmp_path, TEMPLATES["reranker"])
-    saved = tmp_path / "saved"
-    if isinstance(change, str):
-        (saved / "chat_template.jinja").write_text(change)
-    else:
-        of_score = "true_token_id" in change or "module_input_name" in change
-        path = saved / ("1_LogitScore/config.json" if of_score else "sentence_bert_config.json")
-        keys = json.loads(path.read_text()) | change
-        path.write_text(json.dumps({key: value for key, value in keys.items() if value is not None}))
-    with pytest.raises((RuntimeError, ValueError), match=message):
-        roformer_cpp.CrossEncoder(saved)
+    for i, (change, message) in enumerate(BAD_RERANKERS):
+        saved = shutil.copytree(tmp_path / "saved", tmp_path / str(i))
+        if isinstance(change, str):
+            (saved / "chat_template.jinja").write_text(change)
+        else:
+            of_score = "true_token_id" in change or "module_input_name" in change
+            path = saved / ("1_LogitScore/config.json" if of_score else "sentence_bert_config.json")
+            keys = json.loads(path.read_text()) | change
+            path.write_text(json.dumps({key: value for key, value in keys.items() if value is not None}))
+        with pytest.raises((RuntimeError, ValueError), match=message):
+            roformer_cpp.CrossEncoder(saved)
 
 
 @pytest.mark.parametrize("changes", [{}, *({"feed_forward_proj": f"gated-{x}"} for x in ("gelu", "silu", "relu"))])
@@ -293,19 +293,16 @@ def test_t5(changes, tmp_path):
 DERIVED = dict.fromkeys(("dense_act_fn", "is_gated_act"))  # left out
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
+def test_bad_t5(tmp_path):
+    make_t5(tmp_path)
+    for changes, message in (
         ({"feed_forward_proj": "gated-mish", **DERIVED}, "feed_forward_proj must be gelu, .*, got .?gated-mish"),
         ({"feed_forward_proj": "gated-gelu"}, "dense_act_fn and is_gated_act must be those of feed_forward_proj"),
         ({"relative_attention_num_buckets": 16}, "relative_attention_num_buckets must be 32, got 16"),
         ({"relative_attention_max_distance": 64}, "relative_attention_max_distance must be 128, got 64"),
         ({"architectures": ["T5ForConditionalGeneration"]}, "architecture must be a class"),
-    ],
-)
-def test_bad_t5(changes, message, tmp_path):
-    make_t5(tmp_path)
-    assert_refused(tmp_path, message, **changes)
+    ):
+        assert_refused(tmp_path, message, **changes)
 
 
 def test_llama_bidirec(tmp_path):

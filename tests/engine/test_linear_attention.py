@@ -114,18 +114,15 @@ def test_other_weights(tmp_path):
         assert_refused(tmp_path, message)
 
 
-@pytest.mark.parametrize(
-    "attention, message",
-    [
+def test_other_configurations(tmp_path):
+    save_linear(tmp_path, "elu", "after_map", head="RfEncoderForCausalLM", is_decoder=True)
+    for attention, message in (
         ({"feature_map": "exp"}, "feature_map"),
         ({"rotate_denominator": True, "rope_site": "none"}, "rotate_denominator must be false"),
         # Its softmax over the sequence needs the keys to come.
         ({"feature_map": "shen_original"}, "feature_map must not be shen_original in causal attention, got shen_orig"),
-    ],
-)
-def test_other_configurations(attention, message, tmp_path):
-    save_linear(tmp_path, "elu", "after_map", head="RfEncoderForCausalLM", is_decoder=True)
-    assert_refused(tmp_path, message, attention={"type": "linear"} | attention)
+    ):
+        assert_refused(tmp_path, message, attention={"type": "linear"} | attention)
 
 
 PAIRS = "terms must be rotations, since linear attention has no pairwise terms, got key_table"

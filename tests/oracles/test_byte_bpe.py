@@ -1,6 +1,7 @@
 """Byte-level BPE against the library `tokenizers`: ids, offsets and decoding of small trained models."""
 
 import codecs
+import functools
 import json
 import random
 
@@ -15,15 +16,17 @@ SPECIALS = ["<|endoftext|>", "[MASK]"]
 GPT2_EXPRESSION = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def train(vocab_size=800, **options):
-    tokenizer = Tokenizer(models.BPE(**options))
+@functools.cache
+def train(vocab_size=800):
+    """The file of a model that its users load and change."""
+    tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     given = {"initial_alphabet": alphabet, "special_tokens": SPECIALS, "show_progress": False}
     trainer = trainers.BpeTrainer(vocab_size=vocab_size, **given)
     tokenizer.train_from_iterator(random_texts(3000, seed=1), trainer)
-    return tokenizer
+    return tokenizer.to_str()
 
 
 def save(tokenizer, directory, **options):
@@ -61,9 +64,9 @@ VARIANTS = ["plain", "nfc", "prefix", "prefix-trim", "trim", "one-word", "split"
 VARIANTS += ["nfc-added", "nfc-added-prefix-trim", "digits-nfc-added-trim"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def trained():
-    return train().to_str()
+    return train()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -133,7 +136,7 @@ def ill_formed_texts():
 def test_ill_formed_utf8(tmp_path, trained, variant, merges):
     """Read as Python's decode(errors="replace") does; each U+FFFD has the bytes that it stands for. Without merges the
     space that is put in front is a token of its own."""
-    tokenizer = Tokenizer.from_str(trained) if merges else train(vocab_size=256 + len(SPECIALS))
+    tokenizer = Tokenizer.from_str(trained if merges else train(vocab_size=256 + len(SPECIALS)))
     wrapped = save(tune(tokenizer, variant), tmp_path)
     raw = ill_formed_texts()
     for data, got in zip(raw, ask(tmp_path, of_texts(raw)), strict=True):
@@ -162,8 +165,8 @@ def byte_of_characters(data):
     return begins
 
 
-def test_ignore_merges(tmp_path):
-    tokenizer = train()
+def test_ignore_merges(tmp_path, trained):
+    tokenizer = Tokenizer.from_str(trained)
     tokenizer.model.ignore_merges = True
     tokenizer.add_tokens(["zzz"])
     wrapped = save(tokenizer, tmp_path)

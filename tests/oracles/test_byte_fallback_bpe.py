@@ -1,5 +1,6 @@
 """BPE over characters with byte fallback (Gemma, Llama 2, Mistral) against `tokenizers` and transformers."""
 
+import functools
 import json
 import random
 import time
@@ -29,8 +30,9 @@ def texts_of(count, seed):
     return probe.sentence_texts(count, seed, HOSTILE)
 
 
-def train(way, crossing=False, **model):
-    """With `crossing`, some merges join a space with the word before it."""
+@functools.cache
+def trained(crossing, **model):
+    """The file of the model, without steps."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", **({"fuse_unk": True, "byte_fallback": True} | model)))
     tokenizer.normalizer = REPLACE
     tokenizer.pre_tokenizer = None if crossing else pre_tokenizers.Split(MARKER, "merged_with_next")
@@ -38,11 +40,16 @@ def train(way, crossing=False, **model):
     trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=specials, limit_alphabet=150, show_progress=False)
     words = ["".join(c for c in text if c not in "<>")[:200] for text in texts_of(600, seed=1)]
     tokenizer.train_from_iterator(words, trainer)
-    normalizer, splitter = WAYS[way]
     file = json.loads(tokenizer.to_str())
     file["added_tokens"] = [token for token in file["added_tokens"] if token["content"] in specials[:3]]
     file["normalizer"] = file["pre_tokenizer"] = None
-    tokenizer = Tokenizer.from_str(json.dumps(file))
+    return json.dumps(file)
+
+
+def train(way, crossing=False, **model):
+    """With `crossing`, some merges join a space with the word before it."""
+    normalizer, splitter = WAYS[way]
+    tokenizer = Tokenizer.from_str(trained(crossing, **model))
     if normalizer is not None:
         tokenizer.normalizer = normalizer
     if splitter is not None:

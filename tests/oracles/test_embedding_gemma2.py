@@ -109,9 +109,9 @@ def test_low_precision(precision, tmp_path):
 OWN = {"1": {"head_dim": 18, "num_key_value_heads": 1}, "3": {"head_dim": 18, "num_key_value_heads": 1}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_refused(tmp_path):
+    make_encoder(FAMILY, "Model", tmp_path)
+    for changes, message in (
         ({"per_layer_config": OWN | {"4": {"head_dim": 18}}}, "per_layer_config must be of layers from 0 to 3, got"),
         ({"per_layer_config": OWN | {"-1": {"head_dim": 18}}}, "per_layer_config must be of layers from 0 to 3, got"),
         ({"per_layer_config": OWN | {"03": {"head_dim": 18}}}, "per_layer_config must be of layers from 0 to 3, got"),
@@ -131,8 +131,5 @@ OWN = {"1": {"head_dim": 18, "num_key_value_heads": 1}, "3": {"head_dim": 18, "n
         ({"rope_parameters": {FULL: BASES[FULL]}}, "rope_parameters must have a rotation for each of"),
         ({"head_dim": 11}, "head|rotat"),
         ({"num_experts": 8}, "num_experts must be"),
-    ],
-)
-def test_refused(changes, message, tmp_path):
-    make_encoder(FAMILY, "Model", tmp_path)
-    assert_refused(tmp_path, message, **changes)
+    ):
+        assert_refused(tmp_path, message, **changes)

@@ -101,6 +101,7 @@ def texts_of(pattern, count):
         yield "".join(draw.choices(HOSTILE, k=draw.randrange(1, 14)))
 
 
+@functools.cache
 def train(pattern, ignore_merges=False):
     tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(PATTERNS[pattern])

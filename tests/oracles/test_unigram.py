@@ -1,6 +1,7 @@
 """Unigram (XLM-R, camembert, T5, ALBERT, DeBERTa-v2) against `tokenizers` and transformers."""
 
 import base64
+import functools
 import json
 import struct
 
@@ -63,14 +64,19 @@ def joined(steps, sequence):
     return sequence(steps) if len(steps) > 1 else steps[0]
 
 
-def train(way, byte_fallback=False, added=True):
+@functools.cache
+def trained():
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = META(MARKER, "always")
     trainer = trainers.UnigramTrainer(vocab_size=700, special_tokens=SPECIALS, unk_token="<unk>", show_progress=False)
     kept = {*map(chr, range(1, 0x180)), *"中文\u0301"} - {*"<>"}
     words = ["".join(c for c in text if c in kept)[:200] for text in texts_of(500, seed=1)]
     tokenizer.train_from_iterator(words, trainer)
-    file = json.loads(tokenizer.to_str())
+    return tokenizer.to_str()
+
+
+def train(way, byte_fallback=False, added=True):
+    file = json.loads(trained())
     file["model"]["byte_fallback"] = byte_fallback
     if byte_fallback:
         file["model"]["vocab"] += [[f"<0x{byte:02X}>", -20.5] for byte in range(256)]
