@@ -104,8 +104,7 @@ def test_long_prompts(tmp_path):
     make_decoder("llama", tmp_path, spread=0.1, num_hidden_layers=2, max_position_embeddings=10000)
     engine = CausalEngine(tmp_path)
     prompts = make_rows((9000, 3, 4097))
-    together = engine.generate(prompts, max_new_tokens=3)
-    for prompt, (result,) in zip(prompts, together, strict=True):
+    for prompt, (result,) in zip(prompts, engine.generate(prompts, max_new_tokens=3), strict=True):
         logits = Decoder(engine, 1, 10000).append([0], [prompt])[0].astype(np.float64)
         assert result.ids[0] == logits.argmax()
         assert result == engine.generate([prompt], max_new_tokens=3)[0][0]

@@ -30,9 +30,8 @@ def test_hidden_states(case, tmp_path):
 @pytest.mark.parametrize("case", ["qwen3", "gemma3-both-ways"])
 def test_names_of_tensors(case, tmp_path):
     """With the prefix, and without it under the class of a language model, as published embedders have them."""
-    oracle = make_bare(case, tmp_path, "ForCausalLM")
     (row,) = make_rows((13,))
-    theirs = theirs_of(oracle.model, row)
+    theirs = theirs_of(make_bare(case, tmp_path, "ForCausalLM").model, row)
     assert_close(Engine(tmp_path, head="none").hidden([row]), theirs)
     path = tmp_path / "model.safetensors"
     weights = {name.removeprefix("model."): value for name, value in load_file(path).items()}
@@ -146,9 +145,8 @@ def test_labels_of_words(tmp_path):
     oracle = make_bare("qwen3", tmp_path, "ForTokenClassification", num_labels=3, pad_token_id=0, vocab_size=vocab)
     words = ["the", "quick", "fox", "a", "jumps", "the"]
     batch = transformers.AutoTokenizer.from_pretrained(tmp_path)(words, is_split_into_words=True, return_tensors="pt")
-    firsts = [batch.word_ids(0).index(word) for word in range(len(words))]
     with torch.no_grad():
-        best = oracle(**batch).logits[0, firsts].argmax(-1)
+        best = oracle(**batch).logits[0, [batch.word_ids(0).index(word) for word in range(len(words))]].argmax(-1)
     assert batch.input_ids.shape[1] > len(words) and len(set(best.tolist())) > 1
     (tmp_path / "words.jsonl").write_text(json.dumps({"tokens": words}))
     (line,) = results("predict", "--model", tmp_path, "--input", tmp_path / "words.jsonl")
@@ -217,8 +215,7 @@ def make_token_reranker(folder, template, prompts=None, tokens=(70, 9)):
     vocab = ending_tokenizer(model, model_max_length=150, **settings).get_vocab_size()
     make_bare("qwen3", model, "ForCausalLM", vocab_size=vocab, max_position_embeddings=150)
     modules = [Transformer(str(model), transformer_task="text-generation"), LogitScore(*tokens)]
-    saved = CrossEncoder(modules=modules, device="cpu", prompts=prompts)
-    saved.save_pretrained(str(folder / "saved"))
+    CrossEncoder(modules=modules, device="cpu", prompts=prompts).save_pretrained(str(folder / "saved"))
     return CrossEncoder(str(folder / "saved"), device="cpu")
 
 

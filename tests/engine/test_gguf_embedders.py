@@ -152,14 +152,12 @@ def test_vectors(case, tmp_path):
     shapes = [("dense_2.weight", (80, 64)), ("dense_3.weight", (64, 80))] if case == "gemma-embedding" else []
     dense = [(name, generator.standard_normal(shape).astype(np.float32)) for name, shape in shapes]
     path = write(case, tmp_path, oracle, dense=dense)
-    kind = CASES[case][0]
-    texts = [text for text in SHORT if text and (kind != "qwen2" or not any(c.isdigit() for c in text))]
+    texts = [text for text in SHORT if text and (CASES[case][0] != "qwen2" or not any(c.isdigit() for c in text))]
     assert_close(roformer_cpp.Engine(path).embed(texts), expected(case, tmp_path, oracle, texts, dense))
 
 
 def test_the_directory_gives_the_same(tmp_path):
-    oracle = make("bert", tmp_path)
-    path = write("bert", tmp_path, oracle)
+    path = write("bert", tmp_path, make("bert", tmp_path))
     save_tokenizer(tmp_path, do_lower_case=True)
     ours = roformer_cpp.Engine(tmp_path, normalize=True).embed(TEXTS)
     assert np.array_equal(roformer_cpp.Engine(path).embed(TEXTS), ours)

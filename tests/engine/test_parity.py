@@ -58,8 +58,7 @@ def test_every_name_of_an_activation_that_is_computed(tmp_path):
 
 def test_masked_tokens(tmp_path):
     """Padding with a mask, as others pass it, changes nothing for the tokens that are attended to."""
-    oracle = make_oracle("Bert", "Model")
-    oracle.save_pretrained(tmp_path)
+    make_oracle("Bert", "Model").save_pretrained(tmp_path)
     ids, types = make_sequences((9,))
     padded, padded_types = ([np.append(rows[0], np.zeros(4, np.int32))] for rows in (ids, types))
     given, engine = {"types": padded_types, "attend": [np.array([1] * 9 + [0] * 4)]}, Engine(tmp_path)

@@ -93,8 +93,7 @@ def test_precisions(precision, most, random, tmp_path):
     def probabilities(*more):
         return np.array([list(x["probabilities"].values()) for x in tuned.lines("predict", records, *more)])
 
-    difference = np.abs(probabilities("--precision", precision) - probabilities())
-    assert 0 < difference.mean() < most
+    assert 0 < np.abs(probabilities("--precision", precision) - probabilities()).mean() < most
 
 
 def test_models_that_do_not_fit_their_task(random, tmp_path):

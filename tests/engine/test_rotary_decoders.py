@@ -13,8 +13,7 @@ from rotary_decoders import FAMILIES, LENGTHS, SCALINGS, VARIANTS, VOCAB, make_d
 
 def check_logits(oracle, engine):
     rows = make_rows()
-    ours = np.split(engine.logits(rows), np.cumsum(LENGTHS)[:-1])
-    for row, logits in zip(rows, ours, strict=True):
+    for row, logits in zip(rows, np.split(engine.logits(rows), np.cumsum(LENGTHS)[:-1]), strict=True):
         assert_close(logits, oracle_logits(oracle, row))
 
 
@@ -33,8 +32,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_logits(case, tmp_path):
     family, changes = CASES[case]
-    oracle = make_decoder(family, tmp_path, **changes)
-    check_logits(oracle, CausalEngine(tmp_path))
+    check_logits(make_decoder(family, tmp_path, **changes), CausalEngine(tmp_path))
 
 
 # What the engine's own layers do not have in Llama, GPT-NeoX and Gemma 3, which the cases above have.

@@ -214,9 +214,8 @@ def test_adapters_of_projections_that_encodings_read(encoding, target, tmp_path,
     config = {**TINY_MODEL, "model_type": "rf_encoder", "position_encoding": encoding, "vocab_size": len(WORDS)}
     roformer_cpp.build_model(config, "RfEncoderModel").save(tmp_path)
     save_tokenizer(tmp_path, model_max_length=24)
-    model = transformers.AutoModel.from_pretrained(tmp_path)
     lora = peft.LoraConfig(r=2, lora_alpha=9, target_modules=[target], init_lora_weights=False)
-    adapted = peft.get_peft_model(model, lora).eval()
+    adapted = peft.get_peft_model(transformers.AutoModel.from_pretrained(tmp_path), lora).eval()
     adapted.save_pretrained(tmp_path / "adapter")
     arguments = {"adapter": tmp_path / "adapter", "task": "embed"}
     if target == "query" and encoding != "kerple-log":

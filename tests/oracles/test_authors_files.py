@@ -26,9 +26,8 @@ def test_nomics_experts(changes, tmp_path):
     config = NOMIC | changes
     tensors = save_random(tmp_path, config, nomic_shapes(config))
     rows, engine = rows_of(), Engine(tmp_path)
-    theirs = np.concatenate([nomic_hidden(tensors, config, row) for row in rows])
     hidden = engine.hidden(rows)
-    assert_close(hidden, theirs)
+    assert_close(hidden, np.concatenate([nomic_hidden(tensors, config, row) for row in rows]))
     assert np.array_equal(np.concatenate([engine.hidden([row]) for row in rows]), hidden)
 
 
@@ -166,9 +165,8 @@ def make_adapted(folder):
 
 
 def test_adapters(tmp_path):
-    oracles = make_adapted(tmp_path)
     rows = rows_of()
-    for task, oracle in oracles.items():
+    for task, oracle in make_adapted(tmp_path).items():
         engine = Engine(tmp_path, **({} if task is None else {"task": task}))
         assert_close(engine.hidden(rows), np.concatenate([theirs_of(oracle, row) for row in rows]))
 
@@ -214,8 +212,7 @@ def test_tasks_of_texts(tmp_path):
 def test_tasks_of_other_models(tmp_path):
     make_encoder("xlm-roberta", "Model", tmp_path, vocab_size=len(WORDS))
     save_tokenizer(tmp_path)
-    message = "task must be absent for a model without adapters, got .separation"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"task must be absent for a model without adapters, got .separation"):
         roformer_cpp.Engine(tmp_path, adapter="separation").embed(TEXTS)
     save_modules(tmp_path)
     modules = json.loads((tmp_path / "modules.json").read_text())
@@ -244,8 +241,7 @@ def test_adapters_that_are_missing(tmp_path):
     make_adapted(tmp_path)
     path = tmp_path / "model.safetensors"
     weights = load_file(path)
-    unknown = r"task must be retrieval\.query, .*, got .separation"
-    assert_refused(tmp_path, unknown, options={"task": "separation"})
+    assert_refused(tmp_path, r"task must be retrieval\.query, .*, got .separation", options={"task": "separation"})
     name = "roberta.encoder.layers.0.mlp.fc1.parametrizations.weight."
     rule = "adapters must have .*fc1.*lora_B., got none"
     for gone, message in (("0.lora_B", rule), ("original", "got .*lora_A. alone")):

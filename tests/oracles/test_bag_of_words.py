@@ -93,8 +93,7 @@ def counts(train, rows):
 )
 def test_class_of_a_text_or_a_pair(model, tmp_path, kind, features, classifier):
     train, test, ours = measured(model, tmp_path, "classification", kind)
-    classes = classifier.fit(features(train, train), column(train, "label"))
-    predicted = classes.predict(features(train, test))
+    predicted = classifier.fit(features(train, train), column(train, "label")).predict(features(train, test))
     assert ours["accuracy"] == accuracy_score(column(test, "label"), predicted) > 0.5
     assert ours["matthews"] == pytest.approx(matthews_corrcoef(column(test, "label"), predicted))
 

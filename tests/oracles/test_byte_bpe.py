@@ -71,8 +71,7 @@ def trained():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_random_strings(tmp_path, trained, variant):
-    tokenizer = tune(Tokenizer.from_str(trained), variant)
-    wrapped = save(tokenizer, tmp_path)
+    wrapped = save(tune(Tokenizer.from_str(trained), variant), tmp_path)
     tokens = [*SPECIALS, "<l>", "<r>", "<lr>", "<xy>", "<x", "<xz", "wor", "ld", "  "]
     texts = [*random_texts(2000, seed=len(variant), tokens=tokens), "", " ", "a", "é" * 200, "x" * 999]
     check_texts(tmp_path, texts, wrapped._tokenizer.encode)
@@ -93,8 +92,7 @@ def test_every_code_point(tmp_path, trained):
 
 def test_long_words(tmp_path, trained):
     """A word of a megabyte takes no quadratic time, and the queue gives what the scan gives."""
-    tokenizer = tune(Tokenizer.from_str(trained), "one-word")
-    wrapped = save(tokenizer, tmp_path)
+    wrapped = save(tune(Tokenizer.from_str(trained), "one-word"), tmp_path)
     texts = ["".join(text for text in random_texts(60, seed)) for seed in range(20)] + ["ab" * 50_000]
     texts += ["".join(random_texts(6000, seed)) for seed in (30, 31)]  # cut in windows of 32 KiB
     texts += ["a" * 200_001, " hello world" * 20_000, "\u00e9" * 70_000]
@@ -169,8 +167,7 @@ def test_ignore_merges(tmp_path, trained):
     tokenizer = Tokenizer.from_str(trained)
     tokenizer.model.ignore_merges = True
     tokenizer.add_tokens(["zzz"])
-    wrapped = save(tokenizer, tmp_path)
-    check_texts(tmp_path, random_texts(500, seed=5), wrapped._tokenizer.encode)
+    check_texts(tmp_path, random_texts(500, seed=5), save(tokenizer, tmp_path)._tokenizer.encode)
 
 
 def test_bytes_without_tokens(tmp_path, trained):

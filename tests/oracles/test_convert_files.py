@@ -42,8 +42,7 @@ def test_pickles(family, shards, tmp_path):
 
 
 def test_to_a_pickle_and_back(tmp_path):
-    oracle = make_oracle("RoFormer", "ForMaskedLM").bfloat16()
-    oracle.save_pretrained(tmp_path / "a")
+    make_oracle("RoFormer", "ForMaskedLM").bfloat16().save_pretrained(tmp_path / "a")
     with pytest.warns(UserWarning, match="the stored one is used"):
         roformer_cpp.convert(tmp_path / "a", tmp_path / "b", weights="pytorch")
         roformer_cpp.convert(tmp_path / "b", tmp_path / "c")

@@ -29,15 +29,13 @@ def compare(dtype: torch.dtype, **config) -> tuple[np.ndarray, np.ndarray]:
                 module, kind = name.removeprefix("layer.0.").rsplit("_", 1)
                 parameter.copy_(theirs.get_parameter(f"{module}.{kind}"))
     x = torch.randn(2, TOKENS, WIDTH, dtype=dtype)
-    everything = torch.ones(1, 1, TOKENS, TOKENS, dtype=torch.bool)
-    expected = theirs(x, everything, rel_embeddings=encoding.rel_embeddings)[0]
+    expected = theirs(x, torch.ones(1, 1, TOKENS, TOKENS, dtype=torch.bool), rel_embeddings=encoding.rel_embeddings)[0]
 
     projections = [getattr(theirs, f"{name}_proj") for name in ("query", "key", "value")]
     weights = (*(p.weight for p in projections), *(p.bias for p in projections))
     terms = encoding.terms(torch.arange(TOKENS), projections=weights, dtype=dtype)
     q, k, v = (p(x).unflatten(-1, (HEADS, HEAD_DIM)) for p in projections)
-    ours = roformer_cpp.attention(q, k, v, terms).flatten(2)
-    return ours.detach().numpy(), expected.detach().numpy()
+    return roformer_cpp.attention(q, k, v, terms).flatten(2).detach().numpy(), expected.detach().numpy()
 
 
 CONFIGS = [

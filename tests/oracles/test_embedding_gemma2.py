@@ -7,11 +7,9 @@ import pytest
 import transformers
 from safetensors.numpy import load_file, save_file
 
-import roformer_cpp
 from decoder_embedders import theirs_of
 from engine_case import assert_close, assert_low_precision, assert_refused
 from foreign_encoders import make_encoder, rows_of
-from onnx_case import kept, oracle_outputs, padded, run
 from rf_engine import Engine
 
 FAMILY = "embedding_gemma2_text"
@@ -31,25 +29,16 @@ OPTIONS = {
 
 
 def assert_as(oracle, folder):
-    rows = rows_of((1, 40, 7))
-    assert_close(Engine(folder).hidden(rows), np.concatenate([theirs_of(oracle, row) for row in rows]))
+    """With the same bits in a batch and alone. test_onnx_families.py has graphs, of rows that transformers pads."""
+    rows, engine = rows_of((1, 40, 7)), Engine(folder)
+    ours = engine.hidden(rows)
+    assert_close(ours, np.concatenate([theirs_of(oracle, row) for row in rows]))
+    assert np.array_equal(ours, np.concatenate([engine.hidden([row]) for row in rows]))
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_options(options, tmp_path):
     assert_as(make_encoder(FAMILY, "Model", tmp_path, **OPTIONS[options]), tmp_path)
-
-
-def test_batches(tmp_path):
-    """Rows that transformers pads, in the engine and in ONNX."""
-    oracle, rows = make_encoder(FAMILY, "Model", tmp_path, vocab_size=80), rows_of((3, 31, 12))
-    batch = padded(rows, [[0] * len(row) for row in rows])
-    theirs = kept(oracle_outputs(oracle, *batch)["last_hidden_state"], batch[1])
-    ours = Engine(tmp_path).hidden(rows)
-    assert_close(ours, theirs)
-    assert np.array_equal(ours, np.concatenate([Engine(tmp_path).hidden([row]) for row in rows]))
-    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", length=31)
-    assert_close(kept(run(tmp_path / "model.onnx", *batch)["last_hidden_state"], batch[1]), theirs)
 
 
 @pytest.mark.filterwarnings("ignore")

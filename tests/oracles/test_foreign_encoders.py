@@ -126,8 +126,7 @@ ODD_OPTIONS = [
 def test_odd_options(family, head, options, tmp_path):
     oracle = make_encoder(family, head, tmp_path, **options)
     row, engine = rows_of()[-1], Engine(tmp_path)
-    theirs = theirs_of(oracle, row)
-    assert_close((engine.hidden if head == "Model" else engine.logits)([row]), theirs)
+    assert_close((engine.hidden if head == "Model" else engine.logits)([row]), theirs_of(oracle, row))
     if head != "Model":
         roformer_cpp.load_model(tmp_path).save(tmp_path / "saved")
         assert_reopens(oracle, tmp_path / "saved", row)
@@ -247,9 +246,8 @@ def test_longest(family, length, tmp_path):
 def test_distances(terms, buckets, tmp_path):
     """DeBERTa's rows, beyond the farthest distance too."""
     changes = {"pos_att_type": terms, "position_buckets": buckets, "max_relative_positions": 40}
-    oracle = make_encoder("deberta-v2", "Model", tmp_path, **changes, max_position_embeddings=200)
     row = rows_of((150,))[0]
-    theirs = theirs_of(oracle, row)
+    theirs = theirs_of(make_encoder("deberta-v2", "Model", tmp_path, **changes, max_position_embeddings=200), row)
     assert_close(Engine(tmp_path).hidden([row]), theirs)
     if terms:
         hidden = roformer_cpp.load_model(tmp_path)(torch.tensor(row)[None].long())["hidden"]
@@ -346,12 +344,10 @@ ROTATED.append(("ultrabert", "defaults"))
 def test_rotations(family, rotation, tmp_path):
     """As transformers reads the file, in the engine, in a module and in ONNX."""
     changes = ROTATIONS[rotation]
-    sizes = {key: value for key, value in changes.items() if key == "head_dim"}
-    make_encoder(family, "Model", tmp_path, **sizes)
+    make_encoder(family, "Model", tmp_path, **{key: value for key, value in changes.items() if key == "head_dim"})
     change_config(tmp_path, **changes)
-    oracle = transformers.AutoModel.from_pretrained(tmp_path).eval()
     row = rows_of()[-1]
-    theirs = theirs_of(oracle, row)
+    theirs = theirs_of(transformers.AutoModel.from_pretrained(tmp_path).eval(), row)
     assert_close(Engine(tmp_path).hidden([row]), theirs)
     model = roformer_cpp.load_model(tmp_path)
     for each in (model, copy.deepcopy(model)):
@@ -361,8 +357,7 @@ def test_rotations(family, rotation, tmp_path):
             roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
         return
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
-    batch = padded([row], [[0] * len(row)])
-    assert_close(run(tmp_path / "model.onnx", *batch)["last_hidden_state"][0], theirs)
+    assert_close(run(tmp_path / "model.onnx", *padded([row], [[0] * len(row)]))["last_hidden_state"][0], theirs)
 
 
 def test_changes_that_the_file_cannot_hold(tmp_path):

@@ -95,8 +95,7 @@ def test_what_is_not_defined_is_null():
 def test_entities_as_seqeval_has_them():
     """entities.jsonl: label sequences, drawn, and what seqeval 1.2.2 makes of them with mode="strict", scheme=IOB2 and
     zero_division=0. Its source distribution can no longer be installed beside the newest setuptools_scm."""
-    lines = (Path(__file__).parent / "entities.jsonl").read_text().splitlines()
-    cases = [json.loads(line) for line in lines]
+    cases = [json.loads(line) for line in (Path(__file__).parent / "entities.jsonl").read_text().splitlines()]
     sides = [{side: [text.split() for text in case[side]] for side in ("gold", "predicted")} for case in cases]
     results = ours({"of": "entities"} | each for each in sides)
     for case, got in zip(cases, results, strict=True):
@@ -133,5 +132,4 @@ def test_answers_as_squad_has_them():
     for (gold, predicted), got in zip(cases, results, strict=True):
         answers = gold or [""]
         assert close(got["f1"], max(squad_f1(g, predicted) for g in answers)), (gold, predicted)
-        exact = max(float(squad_words(g) == squad_words(predicted)) for g in answers)
-        assert got["exact"] == exact, (gold, predicted)
+        assert got["exact"] == max(float(squad_words(g) == squad_words(predicted)) for g in answers), (gold, predicted)

@@ -145,9 +145,8 @@ def test_tekken(tmp_path):
 
 def test_tekken_without_specials(tmp_path):
     """Those of mistral_common's first files."""
-    folder = write_tekken(tmp_path, tekken(specials=None))
     names = ["<unk>", "<s>", "</s>", "[INST]", "[TOOL_CALLS]", "<pad>", "[SUFFIX]", "[TOOL_CONTENT]", "<SPECIAL_20>"]
-    answers = ask(folder, of_texts(names))
+    answers = ask(write_tekken(tmp_path, tekken(specials=None)), of_texts(names))
     assert [answer["ids"] for answer in answers] == [[i] for i in (0, 1, 2, 3, 9, 11, 16, 19, 20)]
 
 

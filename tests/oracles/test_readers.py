@@ -103,8 +103,7 @@ def test_damaged_json_lines(tmp_path):
     path.write_text("\n".join(lines))
     report = probe(path, skip=True)
     assert report["skipped"] == bad
-    got = [document.replace(b"\xff", "\ufffd".encode()).decode() for document in report["documents"]]
-    assert got == want
+    assert [document.replace(b"\xff", "\ufffd".encode()).decode() for document in report["documents"]] == want
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t"])
@@ -170,8 +169,7 @@ def test_pieces_of_a_long_document_keep_its_words(tmp_path, splitter):
         assert len(report["pieces"]) > 5 and max(report["pieces"]) <= 1 << 17
         begin, got = 0, []
         for length in report["pieces"]:
-            piece = text.encode()[begin : begin + length].decode()
-            got += [word for word, _ in splitter.pre_tokenize_str(piece)]
+            got += [word for word, _ in splitter.pre_tokenize_str(text.encode()[begin : begin + length].decode())]
             begin += length
         assert got == [word for word, _ in splitter.pre_tokenize_str(text)]
 
@@ -251,8 +249,7 @@ def test_parquet(tmp_path):
         table = arrow.table({"id": list(range(len(texts))), "text": column})
         parquet.write_table(table, path, compression=compression, row_group_size=400, data_page_size=2000)
         assert documents(path) == want, compression
-    nested = [{"body": text} if text != "a" else None for text in texts]
-    parquet.write_table(arrow.table({"doc": nested}), path)
+    parquet.write_table(arrow.table({"doc": [{"body": text} if text != "a" else None for text in texts]}), path)
     assert documents(path, field="doc.body") == kept(t for t in texts if t is not None and t != "a")
     assert documents(tmp_path / "**" / "*.parquet", field="doc.body")
 

@@ -27,8 +27,7 @@ def test_token_types_of_models_without_them(tmp_path):
     """Tokenizers number the texts of a pair, and transformers does not pass the numbers to such a model."""
     make_encoder("modernbert", "Model", tmp_path)
     engine, rows = Engine(tmp_path), rows_of((5, 9))
-    types = [np.ones_like(row) for row in rows]
-    assert np.array_equal(engine.hidden(rows, types=types), engine.hidden(rows))
+    assert np.array_equal(engine.hidden(rows, types=[np.ones_like(row) for row in rows]), engine.hidden(rows))
 
 
 MODERN_KEYS = {

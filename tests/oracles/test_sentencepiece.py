@@ -59,8 +59,7 @@ def test_classes_of_transformers(tmp_path, name, settings):
     folder = tmp_path / "theirs"
     folder.mkdir()
     theirs = getattr(transformers, name).from_pretrained(write(folder, name, SETTINGS[settings]))
-    parts = [*HOSTILE, *theirs.all_special_tokens, " <mask>", "[UNK]", "a.b", "!?", "«x»"]
-    texts = list(texts_of(2000, 3, parts))
+    texts = list(texts_of(2000, 3, [*HOSTILE, *theirs.all_special_tokens, " <mask>", "[UNK]", "a.b", "!?", "«x»"]))
     assert len(texts) > 4000
     check_saved(tmp_path, theirs, texts)
 
@@ -87,8 +86,7 @@ def test_ids_of_sentencepiece(tmp_path, name):
     texts = ["".join(draw.choices(PLAIN, k=draw.randrange(1, 12))).strip() for _ in range(2000)]
     offset = 1 if name == "XLMRobertaTokenizer" else 0
     for text, got in zip(texts, ask(tmp_path, of_texts(texts)), strict=True):
-        want = [3 if offset and i == 0 else i + offset for i in theirs.encode(text)]
-        assert got["ids"] == want, ascii(text)
+        assert got["ids"] == [3 if offset and i == 0 else i + offset for i in theirs.encode(text)], ascii(text)
 
 
 def changed(name, change):
@@ -156,8 +154,7 @@ def test_corrupted_files(tmp_path):
         for _ in range(draw.randrange(1, 4)):
             data[draw.randrange(len(data))] = draw.randrange(256)
         del data[draw.randrange(len(data)) if draw.random() < 0.3 else len(data) :]
-        answer = ask(write(tmp_path, "AlbertTokenizer", model=bytes(data)), [{"text": "a"}])
-        assert len(answer) == 1
+        assert len(ask(write(tmp_path, "AlbertTokenizer", model=bytes(data)), [{"text": "a"}])) == 1
 
 
 def test_a_class_must_be_known(tmp_path):

@@ -126,8 +126,7 @@ def save(tokenizer, directory):
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_hostile_strings(tmp_path, pattern):
-    tokenizer = train(pattern, ignore_merges=pattern in ("llama3", "tekken"))
-    wrapped = save(tokenizer, tmp_path / "theirs")
+    wrapped = save(train(pattern, ignore_merges=pattern in ("llama3", "tekken")), tmp_path / "theirs")
     (tmp_path / "ours").mkdir()
     ask(tmp_path / "theirs", [{"save": str(tmp_path / "ours")}])
     texts = list(texts_of(pattern, 2500))
@@ -249,8 +248,7 @@ def test_gguf(tmp_path, pre):
 
 @pytest.mark.parametrize("pre", ["kimi-k2", "superbpe", "tiny_aya", "exaone-moe", "afmoe", "gemma4", "rwkv"])
 def test_other_pres_are_refused(tmp_path, pre):
-    path = write_gguf(tmp_path / "model.gguf", train("llama3"), pre)
-    assert refusal(path).endswith(f'got "{pre}"')
+    assert refusal(write_gguf(tmp_path / "model.gguf", train("llama3"), pre)).endswith(f'got "{pre}"')
 
 
 def test_class_of_transformers(tmp_path):

@@ -237,8 +237,7 @@ def test_mpnet(tmp_path):
     """Word pieces in RoBERTa's frame."""
     names = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
     tokens = [names.get(token, token) for token in small_vocabulary() if not token.endswith("\u0120")]
-    vocab = {token: at for at, token in enumerate(tokens)}
-    theirs = transformers.MPNetTokenizer(vocab=vocab)
+    theirs = transformers.MPNetTokenizer(vocab={token: at for at, token in enumerate(tokens)})
     theirs.save_pretrained(tmp_path / "theirs")
     check_directory(tmp_path / "theirs", theirs, 22, tokens=["<s>", "</s>"])
     again = saved_by_us(tmp_path)
@@ -258,8 +257,7 @@ def test_roformer(tmp_path):
     """Saved with BertPreTokenizer in tokenizer.json; the class tells what it is (transformers issue 28164)."""
     words = ["今天", "天气", "非常", "今天天气", "我们", "北京", "中国", "T恤", "c++"]
     tokens = dict.fromkeys([*small_vocabulary(), *words, *"今天气非常好我们在北京国人恤"])
-    vocab = {token: i for i, token in enumerate(tokens)}
-    theirs = transformers.RoFormerTokenizer(vocab=vocab)
+    theirs = transformers.RoFormerTokenizer(vocab={token: i for i, token in enumerate(tokens)})
     theirs.save_pretrained(tmp_path / "theirs")
     texts = list(probe.random_texts(500, seed=31, tokens=[*SPECIALS, "今天天气非常好", "我们在北京", "T恤", "C++是好"]))
     probe.check_texts(tmp_path / "theirs", texts, probe.bare(theirs), probe.DICTIONARY)
