@@ -68,7 +68,8 @@ def assert_refused(folder, message, opened=Engine, options=None, **changes):
     """With these changes of config.json, which is then as it was."""
     path = folder / "config.json"
     before = path.read_text()
-    change_config(folder, **changes)
+    if changes:
+        change_config(folder, **changes)
     with pytest.raises((EngineError, RuntimeError), match=message):
         opened(folder, **(options or {}))
     path.write_text(before)
