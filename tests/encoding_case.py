@@ -7,7 +7,7 @@ import torch
 
 import roformer_cpp
 from roformer_cpp.encoding import Encoding
-from tolerances import T1_ATOL, T1_RTOL
+from tolerances import T1_ATOL, T1_RTOL, T4_MAX
 
 Score = Callable[[int, int, int, int], float]  # of row b, head h, query m and key n
 Value = Callable[[int, int, int, int], np.ndarray]
@@ -109,6 +109,21 @@ class Case:
         """The product's output is that of the loops."""
         ours = self.attention(encoding, positions, key_positions, causal=causal, **options)
         np.testing.assert_allclose(ours, self.loops(score, value, causal=causal), atol=T1_ATOL, rtol=T1_RTOL)
+
+
+def perturbed(model, seed=3):
+    """Weights moved by N(0, 0.3): attention is not uniform, and no table is zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for each in model.parameters():
+            each.add_(0.3 * torch.randn(each.shape, generator=generator))
+    return model
+
+
+def assert_same(ours: torch.Tensor, expected: torch.Tensor) -> None:
+    """Results of two models in float32."""
+    assert ours.shape == expected.shape
+    assert (ours - expected).abs().max() <= T4_MAX * expected.abs().max()
 
 
 def parameter(encoding: Encoding, name: str) -> np.ndarray:

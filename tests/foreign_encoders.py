@@ -18,6 +18,7 @@ GEMMA2 |= {"hidden_size_per_layer_input": 20, "embedding_dim": 36, "sliding_wind
 FOUR = {"num_hidden_layers": 4, "sliding_window": 5}
 CONVOLUTION = {"conv_kernel_size": 3, "conv_act": "gelu", "embedding_size": 20}
 OWN_KEYS = {"max_relative_positions": 9, "position_biased_input": True, "type_vocab_size": 2}
+ESM = {"pad_token_id": 1, "mask_token_id": 9}
 # The classes' stem, its heads, and keys of the family.
 FAMILIES = {
     "nomic_bert": ("NomicBert", CLASSIFIERS, {}),
@@ -30,6 +31,10 @@ FAMILIES = {
     "roberta": ("Roberta", BERT_HEADS, {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm-roberta": ("XLMRoberta", BERT_HEADS, {"type_vocab_size": 1, "pad_token_id": 3}),
     "camembert": ("Camembert", BERT_HEADS, {"hidden_act": "relu"}),
+    "data2vec-text": ("Data2VecText", BERT_HEADS, {}),
+    "megatron-bert": ("MegatronBert", (*BERT_HEADS, "ForNextSentencePrediction"), {}),
+    "roberta-prelayernorm": ("RobertaPreLayerNorm", BERT_HEADS, {}),
+    "xlm-roberta-xl": ("XLMRobertaXL", BERT_HEADS, {}),
     "distilbert": ("DistilBert", BERT_HEADS, {"activation": "relu"}),
     "electra": ("Electra", BERT_HEADS, {"embedding_size": 20}),
     "mpnet": ("MPNet", BERT_HEADS, {"max_position_embeddings": 160}),
@@ -38,6 +43,8 @@ FAMILIES = {
     "deberta-v2 convolution": ("DebertaV2", BERT_HEADS, DEBERTA_V2 | CONVOLUTION | {"position_buckets": 16}),
     "deberta": ("Deberta", BERT_HEADS[:-1], DEBERTA | {"max_relative_positions": 11}),
     "ernie": ("Ernie", (*BERT_HEADS, "ForNextSentencePrediction"), {"use_task_id": True}),
+    "esm": ("Esm", CLASSIFIERS, ESM | {"position_embedding_type": "rotary", "token_dropout": True}),
+    "esm positions": ("Esm", CLASSIFIERS, ESM | {"emb_layer_norm_before": True}),
     "albert": ("Albert", BERT_HEADS, {"embedding_size": 20, "num_hidden_layers": 3}),
 }
 # With a module for training; of the others, the part that has none.

@@ -107,13 +107,29 @@ void Encoder::check(const EncoderInput& input) const {
   position_->check(input.sequences);
 }
 
+std::vector<float> Encoder::word_scales(const EncoderInput& input) const {
+  if (config_.dropped_id < 0) return {};
+  std::vector<float> scales(static_cast<size_t>(input.sequences.tokens));
+  for (int64_t text = 0; text < input.sequences.count; ++text) {
+    const int64_t begin = input.sequences.cu_seqlens[text], end = input.sequences.cu_seqlens[text + 1];
+    const auto is_kept = [&](int32_t id) { return id != config_.dropped_id; };
+    const auto kept = static_cast<float>(std::count_if(input.ids + begin, input.ids + end, is_kept));
+    for (int64_t t = begin; t < end; ++t) {
+      scales[static_cast<size_t>(t)] = is_kept(input.ids[t]) ? word_scale_ * static_cast<float>(end - begin) / kept : 0;
+    }
+  }
+  return scales;
+}
+
 void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
   const int64_t tokens = input.sequences.tokens, width = config_.embedding_size;
   auto* sum = static_cast<float*>(work.buffer(kEmbedded, tokens * width * 4));
+  const std::vector<float> scales = word_scales(input);
   parallel_for(tokens, tokens > 64, [&](int64_t t) {
     words_(input.ids[t], sum + t * width);
-    if (word_scale_ != 1) {
-      for (int64_t i = 0; i < width; ++i) sum[t * width + i] *= word_scale_;
+    const float scale = scales.empty() ? word_scale_ : scales[static_cast<size_t>(t)];
+    if (scale != 1) {
+      for (int64_t i = 0; i < width; ++i) sum[t * width + i] *= scale;
     }
     if (!tasks_.empty()) tasks_.add_row(0, sum + t * width);
     if (!types_.empty()) types_.add_row(input.types == nullptr ? 0 : input.types[t], sum + t * width);

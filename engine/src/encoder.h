@@ -150,6 +150,8 @@ class Encoder {
   int64_t readable_length(int64_t most) const;
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
+  // Of each token's word embedding, for models with ModelConfig::dropped_id; else empty.
+  std::vector<float> word_scales(const EncoderInput& input) const;
   // The norms of queries, keys and values, in place.
   void norm_heads(int64_t layer, const Block& block, int64_t tokens, void* qkv) const;
   // What a layer adds for its own input, a projection of `embeddings`.

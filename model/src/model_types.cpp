@@ -33,14 +33,31 @@ Types types_of(Opens opens) {
 
 Types all_types() { return joined(types_of(Opens::kEncodersAndDecoders), translation_types()); }
 
-// Encoders that people deploy, and what this program lacks for them.
+// What other models of transformers need that this program lacks.
 constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
-    {"openai_privacy_filter", "attention sinks with experts in every layer"},
-    {"lfm2", "convolutions between layers of attention"}};
+    {"attention sinks with experts in every layer", " openai_privacy_filter "},
+    {"convolutions between layers of attention", " lfm2 "},
+    {"a decoder that attends to an encoder",
+     " bart encoder-decoder led m2m_100 mbart pegasus prophetnet t5gemma t5gemma2 umt5 "},
+    {"global tokens beside windows", " longformer "},
+    {"random blocks of attention", " big_bird "},
+    {"an approximation of attention", " nystromformer reformer yoso "},
+    {"convolutions beside attention", " convbert "},
+    {"convolutions in place of matrices", " squeezebert "},
+    {"Fourier transforms in place of attention", " fnet "},
+    {"pooling between layers", " canine funnel perceiver "},
+    {"narrow layers inside each layer", " mobilebert "},
+    {"two streams of attention", " xlnet "},
+    {"a recurrence", " falcon_mamba jamba mamba mamba2 rwkv zamba zamba2 "},
+    {"inputs besides text", " layoutlm layoutlmv2 layoutlmv3 lilt luke markuplm mluke tapas "},
+    {"adapters of languages", " xmod "}};
 
-std::string lacking_for(const nlohmann::json& type) {
-  const auto* const found = std::ranges::find(kLacking, type, [](const auto& each) { return each.first; });
-  return found == std::end(kLacking) ? "" : fmt::format(" ({} is not computed)", found->second);
+std::string lacking_for(const std::string& type) {
+  const std::string name = fmt::format(" {} ", type);
+  for (const auto& [mechanism, types] : kLacking) {
+    if (types.find(name) != std::string_view::npos) return fmt::format(", because it needs {}", mechanism);
+  }
+  return "";
 }
 
 bool holds(const Types& types, const nlohmann::json& type) {
@@ -96,14 +113,20 @@ void check_model_type(const std::string& model_dir, Opens opens) {
 void refuse_model_type(std::string_view where, const nlohmann::json& type, Opens opens) {
   if (!type.is_string()) fail(where, "model_type must be a string or null, got {}", shown(type));
   if (!holds(all_types(), type)) {
-    fail(where, "model_type must be one that this program computes, {}, got {}{}{}", io::listed(all_types(), "or"),
-         shown(type), lacking_for(type), opens == Opens::kEncoders ? "; here it must be an encoder" : "");
+    const auto name = type.get<std::string>();
+    const Types known = types_of(opens);
+    const std::string_view near = io::nearest_name(name, known);
+    fail(where, "model_type {} is not supported{}; the page docs/engine.md lists the supported types{}", shown(type),
+         lacking_for(name), near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near));
   }
-  const char* const other = holds(encoder_types(), type)   ? "an encoder, which Engine and roformer embed open"
-                            : holds(decoder_types(), type) ? "a decoder, which Engine and roformer generate open"
-                                                           : "a model of translation, which load_translation_model "
-                                                             "and roformer translate open";
-  fail(where, "model_type must be {} here, got {}, {}", io::listed(types_of(opens), "or"), shown(type), other);
+  const char* const kind = holds(encoder_types(), type)   ? "an encoder, which Engine and roformer embed open"
+                           : holds(decoder_types(), type) ? "a decoder, which Engine and roformer generate open"
+                                                          : "a model of translation, which load_translation_model "
+                                                            "and roformer translate open";
+  const char* const asked = opens == Opens::kEncoders      ? "an encoder"
+                            : opens == Opens::kTranslation ? "a model of translation"
+                                                           : "an encoder or a decoder";
+  fail(where, "model_type must be that of {} here, got {}, {}", asked, shown(type), kind);
 }
 
 std::optional<std::string> cached_model(const std::string& id) {

@@ -191,6 +191,7 @@ at::Tensor Body::embed(const Input& input, const TokenPositions& positions, cons
   at::Tensor sum_BTE =
       encoding_->words(at::embedding(word_embeddings_, input.ids_BT, config_.pad_token_id), input.ids_BT, positions);
   if (config_.embedding_scale != 1) sum_BTE = sum_BTE * config_.embedding_scale;
+  if (config_.dropped_id >= 0) sum_BTE = with_dropped(sum_BTE, input, config_.dropped_id);
   if (type_embeddings_->defined()) {
     sum_BTE = sum_BTE + (input.types_BT.defined() ? at::embedding(type_embeddings_, input.types_BT)
                                                   : type_embeddings_->select(0, 0));

@@ -118,6 +118,8 @@ nlohmann::json layout_of(const ModelConfig& config, Head head) {
           {"embedding_norm", config.embedding_norm},
           {"final_norm", config.final_norm},
           {"pad_token_id", config.pad_token_id},
+          {"embedding_scale", config.embedding_scale},
+          {"dropped_id", config.dropped_id},
           {"activation", name_of_activation(config.hidden_act)},
           {"norm", config.block.norm == NormKind::kRms ? "rms" : "layer"},
           {"eps", config.layer_norm_eps},

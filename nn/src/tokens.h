@@ -35,6 +35,10 @@ struct Tokens {
 // Positions default to 0, 1, .., where tokens of `padding_id` do not count, and are at -1 (-1: there are none).
 Tokens make_tokens(const Input& input, int64_t padding_id = -1);
 
+// Word embeddings of ModelConfig::dropped_id become 0, and others are divided by their share of the tokens of a
+// sequence.
+at::Tensor with_dropped(const at::Tensor& words_BTE, const Input& input, int64_t dropped_id);
+
 // Queries attend to the keys of their sequence that are not padding and inside the window.
 AttentionContext self_attention_context(const Tokens& tokens, TokenWindow window);
 // Every query attends to every encoder state that the mask allows, regardless of position.

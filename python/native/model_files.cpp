@@ -95,6 +95,7 @@ json described_blocks(const ModelConfig& config) {
           {"key_heads", config.key_heads()},
           {"first_row", config.positions.first_row},
           {"padding_id", config.positions.padding_id},
+          {"dropped_id", config.dropped_id},
           {"layers", layers}};
 }
 

@@ -260,7 +260,8 @@ class Embeddings(nn.Module):
             self.add_module(name, part)
 
     def forward(self, input_ids: Tensor, step: Pass, types: Tensor | None, words: Tensor | None) -> Tensor:
-        x = step.words(self.word_embeddings(input_ids) if words is None else words, input_ids)
+        x = step.with_dropped(self.word_embeddings(input_ids), input_ids) if words is None else words
+        x = step.words(x, input_ids)
         for name, ids in (("token_type_embeddings", types), ("task_type_embeddings", None)):
             if (table := getattr(self, name, None)) is not None:
                 first = ids is None and is_plain(nn.Embedding, table)

@@ -231,6 +231,20 @@ class Pass:
 
     # ---- what the encoding does, in plain calls and in compiled code
 
+    def with_dropped(self, words: Tensor, ids: Tensor) -> Tensor:
+        """Embeddings of the token ``dropped_id`` become 0, and others are divided by their share of a sequence."""
+        scale, dropped = self.layout.get("embedding_scale", 1), self.layout.get("dropped_id", -1)
+        if dropped < 0:
+            return words
+        kept = ids.ne(dropped)
+        if self.sequences is None:
+            share = kept.float().mean(1, keepdim=True)
+        else:
+            sequences = self.sequences.to(ids.device)
+            same = sequences.unsqueeze(2).eq(sequences.unsqueeze(1))
+            share = (same & kept.unsqueeze(1)).sum(-1) / same.sum(-1)
+        return (words * (scale * kept / share).unsqueeze(-1)).to(words.dtype)
+
     def words(self, words: Tensor, ids: Tensor) -> Tensor:
         return self.encoding.words(words, ids, self.positions.to(ids.device)) if self.encoding.changes_words else words
 

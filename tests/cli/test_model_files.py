@@ -297,8 +297,12 @@ OPENING = {
 }
 # Files of models without a vocabulary and weights, which kinds of commands refuse them, and by which words.
 REFUSED_FILES = {
-    "bart": (AutoConfig.for_model("bart").to_dict(), "all", "computes, roformer, bert"),
-    "mamba": (AutoConfig.for_model("mamba").to_dict(), "all", "computes, roformer, bert"),
+    "bart": (AutoConfig.for_model("bart").to_dict(), "all", '"bart" is not supported, because it needs a decoder that'),
+    "unknown": (
+        {"model_type": "roberto"},
+        "encoder decoder",
+        'not supported; the page docs/engine.md lists the supported types (did you mean "roberta"?)',
+    ),
     "llama": (AutoConfig.for_model("llama").to_dict(), "encoder translation", "Engine and roformer generate open"),
     "bert": (AutoConfig.for_model("bert").to_dict(), "translation", "Engine and roformer embed open"),
     "marian": (MarianConfig().to_dict(), "encoder decoder", "load_translation_model and roformer translate open"),

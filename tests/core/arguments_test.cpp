@@ -93,20 +93,16 @@ void expect_operation(const std::string& name, const Args& args, size_t args_siz
 template <class Args>
 Args rows_of(const Numbers& x, Numbers& y) {
   Args args{};
-  args.struct_size = sizeof args;
-  args.dtype = RF_F64;
-  args.rows = kRows, args.columns = kColumns;
-  args.x = x.data(), args.x_stride = kColumns;
-  args.y = y.data(), args.y_stride = kColumns;
+  args.struct_size = sizeof args, args.dtype = RF_F64, args.rows = kRows, args.columns = kColumns;
+  args.x = x.data(), args.y = y.data(), args.x_stride = args.y_stride = kColumns;
   return args;
 }
 
 template <class Grads>
 Grads row_gradients(const Numbers& dy, Numbers& dx) {
   Grads grads{};
-  grads.struct_size = sizeof grads;
-  grads.y = dy.data(), grads.y_stride = kColumns;
-  grads.x = dx.data(), grads.x_stride = kColumns;
+  grads.struct_size = sizeof grads, grads.x_stride = grads.y_stride = kColumns;
+  grads.y = dy.data(), grads.x = dx.data();
   return grads;
 }
 
@@ -139,8 +135,7 @@ TEST_F(Arguments, CrossEntropy) {
   const int64_t targets[kRows] = {1, 3};
   Numbers loss(kRows), log_sum(kRows);
   rf_cross_entropy_args args{};
-  args.struct_size = sizeof args;
-  args.dtype = RF_F64, args.rows = kRows, args.columns = kColumns;
+  args.struct_size = sizeof args, args.dtype = RF_F64, args.rows = kRows, args.columns = kColumns;
   args.logits = x.data(), args.logits_stride = kColumns, args.targets = targets, args.ignore_index = -1;
   args.loss = loss.data(), args.log_sum = log_sum.data();
   rf_cross_entropy_grads grads{};
@@ -152,10 +147,9 @@ TEST_F(Arguments, CrossEntropy) {
 TEST_F(Arguments, Linear) {
   const Numbers weight = numbers(kColumns * kColumns, -0.5);
   rf_linear_args args{};
-  args.struct_size = sizeof args;
-  args.dtype = RF_F64, args.rows = kRows, args.in = args.out = kColumns;
-  args.x = x.data(), args.x_stride = kColumns, args.weight = weight.data(), args.weight_stride = kColumns;
-  args.y = y.data(), args.y_stride = kColumns;
+  args.struct_size = sizeof args, args.dtype = RF_F64, args.rows = kRows, args.in = args.out = kColumns;
+  args.x = x.data(), args.weight = weight.data(), args.y = y.data();
+  args.x_stride = args.weight_stride = args.y_stride = kColumns;
   expect_operation("linear", args, 104, row_gradients<rf_linear_grads>(dy, dx), 64, y, dx, rf_linear_forward,
                    rf_linear_backward);
 }
@@ -164,9 +158,7 @@ TEST_F(Arguments, Linear) {
 template <class Args>
 Args attention_of(const Numbers& x, Numbers& out) {
   Args args{};
-  args.struct_size = sizeof args;
-  args.dtype = RF_F64;
-  args.batch = args.heads = args.key_heads = 1;
+  args.struct_size = sizeof args, args.dtype = RF_F64, args.batch = args.heads = args.key_heads = 1;
   args.queries = args.keys = kRows, args.value_dim = kColumns;
   args.q = args.k = args.v = x.data(), args.out = out.data();
   args.q_stride_t = args.k_stride_t = args.v_stride_t = args.out_stride_t = kColumns;
@@ -176,9 +168,8 @@ Args attention_of(const Numbers& x, Numbers& out) {
 template <class Grads>
 Grads attention_gradients(const Numbers& dy, Numbers& dq) {
   Grads grads{};
-  grads.struct_size = sizeof grads;
-  grads.out = dy.data(), grads.out_stride_t = kColumns;
-  grads.q = dq.data();
+  grads.struct_size = sizeof grads, grads.out_stride_t = kColumns;
+  grads.out = dy.data(), grads.q = dq.data();
   return grads;
 }
 
@@ -199,8 +190,7 @@ TEST_F(Arguments, ZerosOfAttentionAreNoWindow) {
   args.query_positions = args.key_positions = positions;
   ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
   for (int64_t i = 0; i < kRows * kColumns; ++i) {
-    const auto column = static_cast<size_t>(i % kColumns);
-    EXPECT_EQ(y[static_cast<size_t>(i)], (x[column] + x[column + kColumns]) / 2) << i;
+    EXPECT_EQ(y[i], (x[i % kColumns] + x[i % kColumns + kColumns]) / 2) << i;
   }
 }
 
@@ -216,8 +206,8 @@ TEST_F(Arguments, LinearAttention) {
 template <class Args>
 Args rotary_of(const Numbers& x, Numbers& y) {
   Args args{};
-  args.struct_size = sizeof args;
-  args.dtype = RF_F64, args.layout = RF_ROPE_PAIRS, args.direction = RF_ROPE_FORWARD;
+  args.struct_size = sizeof args, args.dtype = RF_F64;
+  args.layout = RF_ROPE_PAIRS, args.direction = RF_ROPE_FORWARD;
   args.batch = args.heads = 1, args.tokens = kRows, args.head_dim = kColumns;
   args.x = x.data(), args.y = y.data(), args.x_stride_t = args.y_stride_t = kColumns;
   return args;
@@ -240,8 +230,7 @@ TEST_F(Arguments, Rotation) {
 
 TEST_F(Arguments, RotaryScaling) {
   rf_rope_scaling scaling{};
-  scaling.struct_size = sizeof scaling;
-  scaling.type = RF_ROPE_SCALING_LINEAR, scaling.base = 1e4, scaling.factor = 2;
+  scaling.struct_size = sizeof scaling, scaling.type = RF_ROPE_SCALING_LINEAR, scaling.base = 1e4, scaling.factor = 2;
   Numbers hi(4), lo(4);
   expect_versions("rope scaling", scaling, 104, hi, [&](const rf_rope_scaling* given) {
     return rf_rope_scaled_frequencies(given, 8, hi.data(), lo.data());

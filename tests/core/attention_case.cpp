@@ -109,7 +109,7 @@ AttentionShape random_packed_shape(uint64_t seed) {
 
 TwinArray::TwinArray(rf_dtype dtype, const std::vector<double>& values)
     : narrow(dtype, static_cast<int64_t>(values.size())) {
-  for (int64_t i = 0; i < narrow.count(); ++i) narrow.set(i, values[static_cast<size_t>(i)]);
+  for (int64_t i = 0; i < narrow.count(); ++i) narrow.set(i, values[i]);
   wide = read();
 }
 
@@ -120,7 +120,7 @@ std::vector<double> TwinArray::read() const {
 }
 
 AttentionCase::AttentionCase(const AttentionShape& shape, uint64_t seed) : shape_(shape), generator_(seed) {
-  tiles_.struct_size = loops_.struct_size = sizeof tiles_;
+  tiles_.struct_size = sizeof tiles_;
   tiles_.batch = shape.batch, tiles_.queries = shape.queries, tiles_.keys = shape.keys;
   tiles_.heads = shape.heads, tiles_.key_heads = shape.key_heads;
   tiles_.head_dim = shape.head_dim, tiles_.value_dim = shape.value_dim;
@@ -136,9 +136,6 @@ AttentionCase::AttentionCase(const AttentionShape& shape, uint64_t seed) : shape
   }
   set_positions();
   set_mask();
-  loops_ = tiles_;
-  tiles_.dtype = shape.dtype;
-  loops_.dtype = RF_F64;
   set_data();
   set_terms();
   set_gradients();
@@ -188,29 +185,22 @@ void AttentionCase::set_mask() {
 void AttentionCase::set_data() {
   const AttentionShape& s = shape_;
   const int64_t gap = 3;
-  const auto set = [&](const void*& tile, const void*& loop, int64_t& stride_b, int64_t& stride_t, int64_t& stride_h,
-                       int64_t tokens, int64_t heads, int64_t width) -> TwinArray& {
+  const auto set = [&](int64_t& stride_b, int64_t& stride_t, int64_t& stride_h, int64_t tokens, int64_t heads,
+                       int64_t width) -> TwinArray& {
     stride_h = width + gap, stride_t = heads * stride_h + gap, stride_b = tokens * stride_t + gap;
-    TwinArray& data = draw(s.dtype, s.batch * stride_b, 1);
-    tile = data.data(), loop = data.wide.data();
-    return data;
+    return draw(s.dtype, s.batch * stride_b, 1);
   };
-  const TwinArray& q =
-      set(tiles_.q, loops_.q, tiles_.q_stride_b, tiles_.q_stride_t, tiles_.q_stride_h, s.queries, s.heads, s.head_dim);
-  const TwinArray& k =
-      set(tiles_.k, loops_.k, tiles_.k_stride_b, tiles_.k_stride_t, tiles_.k_stride_h, s.keys, s.key_heads, s.head_dim);
-  set(tiles_.v, loops_.v, tiles_.v_stride_b, tiles_.v_stride_t, tiles_.v_stride_h, s.keys, s.key_heads, s.value_dim);
-  loops_.q_stride_b = tiles_.q_stride_b, loops_.q_stride_t = tiles_.q_stride_t, loops_.q_stride_h = tiles_.q_stride_h;
-  loops_.k_stride_b = tiles_.k_stride_b, loops_.k_stride_t = tiles_.k_stride_t, loops_.k_stride_h = tiles_.k_stride_h;
-  loops_.v_stride_b = tiles_.v_stride_b, loops_.v_stride_t = tiles_.v_stride_t, loops_.v_stride_h = tiles_.v_stride_h;
-  tiles_.out_stride_h = s.value_dim, tiles_.out_stride_t = s.heads * s.value_dim;
-  tiles_.out_stride_b = s.queries * tiles_.out_stride_t;
-  loops_.out_stride_h = tiles_.out_stride_h, loops_.out_stride_t = tiles_.out_stride_t;
-  loops_.out_stride_b = tiles_.out_stride_b;
-  out_ = &draw(s.dtype, s.batch * tiles_.out_stride_b, 1);
-  tiles_.out = out_->data();
+  rf_attention_args& x = tiles_;
+  TwinArray& q = set(x.q_stride_b, x.q_stride_t, x.q_stride_h, s.queries, s.heads, s.head_dim);
+  TwinArray& k = set(x.k_stride_b, x.k_stride_t, x.k_stride_h, s.keys, s.key_heads, s.head_dim);
+  TwinArray& v = set(x.v_stride_b, x.v_stride_t, x.v_stride_h, s.keys, s.key_heads, s.value_dim);
+  x.out_stride_h = s.value_dim, x.out_stride_t = s.heads * s.value_dim, x.out_stride_b = s.queries * x.out_stride_t;
+  out_ = &draw(s.dtype, s.batch * x.out_stride_b, 1);
   loops_out_.resize(out_->wide.size());
-  loops_.out = loops_out_.data();
+  loops_ = x;
+  x.dtype = s.dtype, loops_.dtype = RF_F64;
+  x.q = q.data(), x.k = k.data(), x.v = v.data(), x.out = out_->data();
+  loops_.q = q.wide.data(), loops_.k = k.wide.data(), loops_.v = v.wide.data(), loops_.out = loops_out_.data();
   log_sum_.resize(static_cast<size_t>(s.batch * s.heads * s.queries));
   tiles_.log_sum = log_sum_.data();
   largest_score_terms_ = tiles_.scale * static_cast<double>(s.head_dim) * largest(q.wide) * largest(k.wide) / 4;

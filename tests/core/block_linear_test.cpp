@@ -49,100 +49,56 @@ struct Type {
   double (*at)(const uint8_t* b, int i);
 };
 
-const Type kBlockTypes[] = {
-    {RF_BLOCK_F16, "F16", 1, 2, {0}, [](const uint8_t* b, int) { return half_at(b); }},
-    {RF_BLOCK_BF16, "BF16", 1, 2, {}, [](const uint8_t* b, int) { return ref::load(RF_BF16, b, 0); }},
-    {RF_BLOCK_Q8_0,
-     "Q8_0",
-     32,
-     34,
-     {0},
-     [](const uint8_t* b, int i) { return half_at(b) * static_cast<int8_t>(b[2 + i]); }},
-    {RF_BLOCK_Q4_0, "Q4_0", 32, 18, {0}, [](const uint8_t* b, int i) { return half_at(b) * (nibble(b + 2, i) - 8); }},
-    {RF_BLOCK_Q4_1,
-     "Q4_1",
-     32,
-     20,
-     {0, 2},
-     [](const uint8_t* b, int i) { return half_at(b) * nibble(b + 4, i) + half_at(b + 2); }},
-    {RF_BLOCK_Q5_0,
-     "Q5_0",
-     32,
-     22,
-     {0},
-     [](const uint8_t* b, int i) { return half_at(b) * (nibble(b + 6, i) + 16 * bit(b + 2, i) - 16); }},
-    {RF_BLOCK_Q5_1,
-     "Q5_1",
-     32,
-     24,
-     {0, 2},
-     [](const uint8_t* b, int i) { return half_at(b) * (nibble(b + 8, i) + 16 * bit(b + 4, i)) + half_at(b + 2); }},
-    {RF_BLOCK_IQ4_NL,
-     "IQ4_NL",
-     32,
-     18,
-     {0},
-     [](const uint8_t* b, int i) { return half_at(b) * kIq4[nibble(b + 2, i)]; }},
-    {RF_BLOCK_MXFP4,
-     "MXFP4",
-     32,
-     17,
-     {},
-     [](const uint8_t* b, int i) { return std::ldexp(kFp4[nibble(b + 1, i)], b[0] - 127); }},
-    {RF_BLOCK_Q2_K,
-     "Q2_K",
-     256,
-     84,
-     {80, 82},
-     [](const uint8_t* b, int i) {
-       return half_at(b + 80) * low(b[i / 16]) * pair_of_super(b + 16, i) - half_at(b + 82) * high(b[i / 16]);
-     }},
-    {RF_BLOCK_Q3_K,
-     "Q3_K",
-     256,
-     110,
-     {108},
-     [](const uint8_t* b, int i) {
-       const bool whole = (b[i % 32] >> i / 32 & 1) != 0;
-       return half_at(b + 108) * (q3_step(b + 96, i / 16) - 32) * (pair_of_super(b + 32, i) - (whole ? 0 : 4));
-     }},
-    {RF_BLOCK_Q4_K,
-     "Q4_K",
-     256,
-     144,
-     {0, 2},
-     [](const uint8_t* b, int i) {
-       return half_at(b) * step_of(b + 4, i / 32) * nibble_of_super(b + 16, i) -
-              half_at(b + 2) * minimum_step_of(b + 4, i / 32);
-     }},
-    {RF_BLOCK_Q5_K,
-     "Q5_K",
-     256,
-     176,
-     {0, 2},
-     [](const uint8_t* b, int i) {
-       const int code = nibble_of_super(b + 48, i) + 16 * (b[16 + i % 32] >> i / 32 & 1);
-       return half_at(b) * step_of(b + 4, i / 32) * code - half_at(b + 2) * minimum_step_of(b + 4, i / 32);
-     }},
-    {RF_BLOCK_Q6_K,
-     "Q6_K",
-     256,
-     210,
-     {208},
-     [](const uint8_t* b, int i) {
-       return half_at(b + 208) * static_cast<int8_t>(b[192 + i / 16]) * (q6_code(b, i) - 32);
-     }},
-    {RF_BLOCK_IQ4_XS,
-     "IQ4_XS",
-     256,
-     136,
-     {0},
-     [](const uint8_t* b, int i) {
-       const int j = i / 32, of_high = b[2 + j / 4] >> j % 4 * 2 & 3;
-       const int step = (j % 2 == 0 ? low(b[4 + j / 2]) : high(b[4 + j / 2])) + 16 * of_high - 32;
-       return half_at(b) * step * kIq4[nibble(b + 8 + 16 * j, i % 32)];
-     }},
-};
+// Element i of the block at b.
+namespace element {
+double f16(const uint8_t* b, int) { return half_at(b); }
+double bf16(const uint8_t* b, int) { return ref::load(RF_BF16, b, 0); }
+double q8_0(const uint8_t* b, int i) { return half_at(b) * static_cast<int8_t>(b[2 + i]); }
+double q4_0(const uint8_t* b, int i) { return half_at(b) * (nibble(b + 2, i) - 8); }
+double q4_1(const uint8_t* b, int i) { return half_at(b) * nibble(b + 4, i) + half_at(b + 2); }
+double q5_0(const uint8_t* b, int i) { return half_at(b) * (nibble(b + 6, i) + 16 * bit(b + 2, i) - 16); }
+double q5_1(const uint8_t* b, int i) { return half_at(b) * (nibble(b + 8, i) + 16 * bit(b + 4, i)) + half_at(b + 2); }
+double iq4_nl(const uint8_t* b, int i) { return half_at(b) * kIq4[nibble(b + 2, i)]; }
+double mxfp4(const uint8_t* b, int i) { return std::ldexp(kFp4[nibble(b + 1, i)], b[0] - 127); }
+double q2_k(const uint8_t* b, int i) {
+  return half_at(b + 80) * low(b[i / 16]) * pair_of_super(b + 16, i) - half_at(b + 82) * high(b[i / 16]);
+}
+double q3_k(const uint8_t* b, int i) {
+  const bool whole = (b[i % 32] >> i / 32 & 1) != 0;
+  return half_at(b + 108) * (q3_step(b + 96, i / 16) - 32) * (pair_of_super(b + 32, i) - (whole ? 0 : 4));
+}
+double with_minimum(const uint8_t* b, int i, int code) {
+  return half_at(b) * step_of(b + 4, i / 32) * code - half_at(b + 2) * minimum_step_of(b + 4, i / 32);
+}
+double q4_k(const uint8_t* b, int i) { return with_minimum(b, i, nibble_of_super(b + 16, i)); }
+double q5_k(const uint8_t* b, int i) {
+  return with_minimum(b, i, nibble_of_super(b + 48, i) + 16 * (b[16 + i % 32] >> i / 32 & 1));
+}
+double q6_k(const uint8_t* b, int i) {
+  return half_at(b + 208) * static_cast<int8_t>(b[192 + i / 16]) * (q6_code(b, i) - 32);
+}
+double iq4_xs(const uint8_t* b, int i) {
+  const int j = i / 32, of_high = b[2 + j / 4] >> j % 4 * 2 & 3;
+  const int step = (j % 2 == 0 ? low(b[4 + j / 2]) : high(b[4 + j / 2])) + 16 * of_high - 32;
+  return half_at(b) * step * kIq4[nibble(b + 8 + 16 * j, i % 32)];
+}
+}  // namespace element
+
+const Type kBlockTypes[] = {{RF_BLOCK_F16, "F16", 1, 2, {0}, element::f16},
+                            {RF_BLOCK_BF16, "BF16", 1, 2, {}, element::bf16},
+                            {RF_BLOCK_Q8_0, "Q8_0", 32, 34, {0}, element::q8_0},
+                            {RF_BLOCK_Q4_0, "Q4_0", 32, 18, {0}, element::q4_0},
+                            {RF_BLOCK_Q4_1, "Q4_1", 32, 20, {0, 2}, element::q4_1},
+                            {RF_BLOCK_Q5_0, "Q5_0", 32, 22, {0}, element::q5_0},
+                            {RF_BLOCK_Q5_1, "Q5_1", 32, 24, {0, 2}, element::q5_1},
+                            {RF_BLOCK_IQ4_NL, "IQ4_NL", 32, 18, {0}, element::iq4_nl},
+                            {RF_BLOCK_MXFP4, "MXFP4", 32, 17, {}, element::mxfp4},
+                            {RF_BLOCK_Q2_K, "Q2_K", 256, 84, {80, 82}, element::q2_k},
+                            {RF_BLOCK_Q3_K, "Q3_K", 256, 110, {108}, element::q3_k},
+                            {RF_BLOCK_Q4_K, "Q4_K", 256, 144, {0, 2}, element::q4_k},
+                            {RF_BLOCK_Q5_K, "Q5_K", 256, 176, {0, 2}, element::q5_k},
+                            {RF_BLOCK_Q6_K, "Q6_K", 256, 210, {208}, element::q6_k},
+                            {RF_BLOCK_IQ4_XS, "IQ4_XS", 256, 136, {0}, element::iq4_xs}};
 
 // Rows of random blocks of magnitude about `scale`.
 struct FileWeight {
@@ -161,7 +117,7 @@ struct FileWeight {
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
     std::uniform_real_distribution<double> value(-scale, scale);
     for (int64_t at = 1; at < std::ssize(bytes); at += type.bytes) {
-      uint8_t* block = &bytes[static_cast<size_t>(at)];
+      uint8_t* block = &bytes[at];
       for (const int half : type.halves) ref::store(RF_F16, block + half, 0, value(random));
       if (type.type == RF_BLOCK_MXFP4)
         block[0] = static_cast<uint8_t>(scale < 0.001 ? block[0] % 3 : 118 + block[0] % 8);
@@ -174,7 +130,7 @@ struct FileWeight {
     LinearLayerCase linear(RF_F32, count, in, out);
     for (int64_t j = 0; j < out; ++j) {
       for (int64_t i = 0; i < in; ++i) {
-        const auto* block = static_cast<const uint8_t*>(rows[static_cast<size_t>(j)]) + i / type.elements * type.bytes;
+        const auto* block = static_cast<const uint8_t*>(rows[j]) + i / type.elements * type.bytes;
         linear.weight.set(j * in + i, type.at(block, static_cast<int>(i % type.elements)));
       }
     }
@@ -189,19 +145,6 @@ struct FileWeight {
 
 class BlockLinear : public TargetTest {};
 
-Elements forward(LinearLayerCase& linear, const rf_linear_packed* packed, int64_t first, int64_t rows,
-                 rf_gelu_form gate = {}) {
-  rf_linear_args call = linear.args();
-  call.weight = nullptr;
-  call.packed = packed;
-  call.rows = rows;
-  call.gate = gate;
-  call.x = static_cast<const char*>(call.x) + first * call.x_stride * bytes_of(call.dtype);
-  call.y = static_cast<char*>(call.y) + first * call.y_stride * bytes_of(call.dtype);
-  EXPECT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
-  return linear.y;
-}
-
 constexpr int64_t kShapes[][3] = {{2, 512, 70}, {1, 768, 130}, {66, 256, 1}, {5, 0, 3}};
 
 TEST_P(BlockLinear, EqualsFloat64) {
@@ -211,12 +154,8 @@ TEST_P(BlockLinear, EqualsFloat64) {
         if (scale != 0.01 && rows != 2) continue;
         const FileWeight weight(type, in, out, scale);
         LinearLayerCase linear = weight.layer(rows);
-        LinearLayerCase values = linear.in_float64(LinearLayerCase::As::kValues);
-        LinearLayerCase magnitudes = linear.in_float64(LinearLayerCase::As::kMagnitudes);
-        ref::linear(values.args());
-        ref::linear(magnitudes.args());
-        expect_close_sums(forward(linear, weight.pack().get(), 0, rows), values.y, magnitudes.y,
-                          type.name + linear.text(), 0);
+        linear.forward_packed(weight.pack().get(), 0, rows);
+        expect_right_forward(linear, type.name + linear.text());
       }
     }
   }
@@ -233,13 +172,13 @@ TEST_P(BlockLinear, GivesTheBitsOfFloatWeights) {
       rf_linear_packed* made = nullptr;
       ASSERT_EQ(rf_linear_pack(RF_F32, kIn, kOut, floats.weight.bytes.data(), kIn, &made), RF_OK) << rf_last_error();
       const Packed plain(made), packed = weight.pack();
-      const Elements want = forward(floats, plain.get(), 0, kRows, gate);
-      EXPECT_EQ(forward(blocks, packed.get(), 0, kRows, gate).bytes, want.bytes) << type.name;
+      const Elements want = floats.forward_packed(plain.get(), 0, kRows, RF_LINEAR_NONE, gate);
+      EXPECT_EQ(blocks.forward_packed(packed.get(), 0, kRows, RF_LINEAR_NONE, gate).bytes, want.bytes) << type.name;
       for (const auto& [first, rows] : {std::pair{0, 1}, {5, 2}, {30, 7}, {69, 1}, {3, 66}}) {
         LinearLayerCase part = blocks;
         for (int64_t i = 0; i < part.y.count(); ++i) part.y.set(i, LinearLayerCase::kUntouched);
         omp_set_num_threads(1 + rows % 3);
-        const Elements got = forward(part, packed.get(), first, rows, gate);
+        const Elements got = part.forward_packed(packed.get(), first, rows, RF_LINEAR_NONE, gate);
         const int64_t row = kOut * 4, begin = first * row;
         ASSERT_EQ(std::memcmp(&got.bytes[begin], &want.bytes[begin], static_cast<size_t>((rows - 1) * row + row / 2)),
                   0)
@@ -254,11 +193,8 @@ TEST_P(BlockLinear, ServesInputsOf16Bits) {
   for (const rf_dtype dtype : {RF_BF16, RF_F16}) {
     LinearLayerCase linear(dtype, RF_F32, 3, 256, 70, 0);
     linear.weight = weight.layer(3).weight;
-    LinearLayerCase values = linear.in_float64(LinearLayerCase::As::kValues);
-    LinearLayerCase magnitudes = linear.in_float64(LinearLayerCase::As::kMagnitudes);
-    ref::linear(values.args());
-    ref::linear(magnitudes.args());
-    expect_close_sums(forward(linear, weight.pack().get(), 0, 3), values.y, magnitudes.y, linear.text(), 0);
+    linear.forward_packed(weight.pack().get(), 0, 3);
+    expect_right_forward(linear, linear.text());
   }
 }
 

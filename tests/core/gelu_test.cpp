@@ -31,20 +31,15 @@ struct GeluCase {
   rf_gelu_args args() {
     rf_gelu_args a = row_args<rf_gelu_args>(x);
     a.form = form;
-    a.x = x.pointer();
-    a.y = y.pointer();
-    a.x_stride = a.y_stride = x.stride;
+    a.x = x.pointer(), a.y = y.pointer(), a.x_stride = a.y_stride = x.stride;
     a.bias = has_bias ? bias.pointer() : nullptr;
-    a.factor = has_factor ? dy.pointer() : nullptr;
-    a.factor_stride = dy.stride;
+    a.factor = has_factor ? dy.pointer() : nullptr, a.factor_stride = dy.stride;
     return a;
   }
   rf_gelu_grads grads() {
     rf_gelu_grads g = {};
     g.struct_size = sizeof(g);
-    g.y = dy.pointer();
-    g.x = dx.pointer();
-    g.y_stride = g.x_stride = x.stride;
+    g.y = dy.pointer(), g.x = dx.pointer(), g.y_stride = g.x_stride = x.stride;
     g.bias = dbias.pointer();
     return g;
   }
@@ -89,11 +84,11 @@ TEST_P(Gelu, IsTheFormulaEverywhere) {
         return std::abs(want.at(row, column)) * (1 + t * t) + flushed(t) * factor + smallest_of(dtype);
       };
       const std::string what = "dtype " + std::to_string(dtype) + " form " + std::to_string(form);
-      expect_rows(c.y, want, near, what, kGeluEps);
+      expect_rows(c.y, want, what, near, kGeluEps);
       c.has_factor = true;
       forward(c);
       for (int64_t i = 0; i < want.data.count(); ++i) want.data.set(i, want.data.at(i) * c.dy.data.at(i));
-      expect_rows(c.y, want, near, what + " with a factor", kGeluEps);
+      expect_rows(c.y, want, what + " with a factor", near, kGeluEps);
     }
   }
 }
@@ -112,23 +107,19 @@ TEST_P(Gelu, KernelsGiveWhatTheFloat64LoopsGive) {
         const std::string what =
             "dtype " + std::to_string(dtype) + " form " + std::to_string(form) + " columns " + std::to_string(columns);
         const auto spread = [&](int64_t r, int64_t i) { return 1 + std::pow(want.argument(r, i), 2); };
-        expect_rows(
-            c.y, want.y,
-            [&](int64_t r, int64_t i) {
-              return std::abs(want.y.at(r, i)) * spread(r, i) + c.argument_error(r, i) + smallest_of(dtype);
-            },
-            what + " y");
+        expect_rows(c.y, want.y, what + " y", [&](int64_t r, int64_t i) {
+          return std::abs(want.y.at(r, i)) * spread(r, i) + c.argument_error(r, i) + smallest_of(dtype);
+        });
         // |c(t)| <= 1, |t c'(t)| (1 + t^2) <= 2 and |gelu''| <= 1.
         const auto slope_error = [&](int64_t r, int64_t i) {
           return std::abs(c.dy.at(r, i)) * (3 + c.argument_error(r, i)) + smallest_of(dtype);
         };
-        expect_rows(c.dx, want.dx, slope_error, what + " dx");
+        expect_rows(c.dx, want.dx, what + " dx", slope_error);
         std::vector<double> sums(static_cast<size_t>(columns));
         for (int64_t r = 0; r < rows; ++r) {
-          for (int64_t i = 0; i < columns; ++i) sums[static_cast<size_t>(i)] += slope_error(r, i);
+          for (int64_t i = 0; i < columns; ++i) sums[i] += slope_error(r, i);
         }
-        expect_rows(
-            c.dbias, want.dbias, [&](int64_t, int64_t i) { return sums[static_cast<size_t>(i)]; }, what + " dbias");
+        expect_rows(c.dbias, want.dbias, what + " dbias", [&](int64_t, int64_t i) { return sums[i]; });
       }
     }
   }
@@ -163,10 +154,8 @@ TEST_P(Gelu, EndsOfTheRange) {
   for (const rf_gelu_form form : kForms) {
     GeluCase c(RF_F32, form, 1, 20, 0);
     c.has_bias = false;
-    c.x.set(0, 0, 3e38);
-    c.x.set(0, 1, -3e38);
-    c.x.set(0, 2, std::nan(""));
-    c.x.set(0, 3, infinity);
+    const double ends[] = {3e38, -3e38, std::nan(""), infinity};
+    for (int64_t i = 0; i < 4; ++i) c.x.set(0, i, ends[i]);
     forward(c);
     backward(c);
     EXPECT_EQ(c.y.at(0, 0), c.x.at(0, 0));
@@ -191,10 +180,7 @@ TEST(GeluErrors, RulesAreNamed) {
       args, rf_gelu_forward,
       {{[](auto& a) { a.form = static_cast<rf_gelu_form>(0); },
         "[gelu] form must be RF_GELU_ERF, RF_GELU_TANH or RF_GELU_SILU, got 0"},
-       {[](auto& a) {
-          a.factor = a.x;
-          a.factor_stride = 7;
-        },
+       {[](auto& a) { a.factor = a.x, a.factor_stride = 7; },
         "[gelu] factor_stride must be at least columns = 8, got 7"},
        {[](auto& a) { a.rows = -1; }, "[gelu] rows must be >= 0, got -1"},
        {[](auto& a) { a.x = nullptr; }, "[gelu] x must not be NULL, got NULL"},

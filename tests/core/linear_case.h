@@ -98,22 +98,18 @@ class LinearCase {
       pack(options.sequences);
       args.cu_seqlens_q = ends_q.data(), args.cu_seqlens_k = ends_k.data(), args.sequences = options.sequences;
     }
-    connect();
-  }
-  LinearCase(const LinearCase&) = delete;
-  LinearCase& operator=(const LinearCase&) = delete;
-
-  void connect() {
     args.q = q.data(), args.q_stride_b = q.stride_b, args.q_stride_t = q.stride_t, args.q_stride_h = q.stride_h;
     args.k = k.data(), args.k_stride_b = k.stride_b, args.k_stride_t = k.stride_t, args.k_stride_h = k.stride_h;
     args.v = v.data(), args.v_stride_b = v.stride_b, args.v_stride_t = v.stride_t, args.v_stride_h = v.stride_h;
     args.out = out.data();
     args.out_stride_b = out.stride_b, args.out_stride_t = out.stride_t, args.out_stride_h = out.stride_h;
-    grads.struct_size = sizeof grads;
-    grads.out = y.data();
+    grads.struct_size = sizeof grads, grads.out = y.data();
     grads.out_stride_b = y.stride_b, grads.out_stride_t = y.stride_t, grads.out_stride_h = y.stride_h;
     grads.q = dq.bytes.data(), grads.k = dk.bytes.data(), grads.v = dv.bytes.data();
   }
+  LinearCase(const LinearCase&) = delete;
+  LinearCase& operator=(const LinearCase&) = delete;
+
   void forward() { ASSERT_EQ(rf_linear_attention_forward(&args), RF_OK) << rf_last_error(); }
   void backward() { ASSERT_EQ(rf_linear_attention_backward(&args, &grads), RF_OK) << rf_last_error(); }
 

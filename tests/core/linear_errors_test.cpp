@@ -9,7 +9,7 @@ namespace {
 class LinearErrors : public testing::Test {
  protected:
   using Args = std::function<void(rf_linear_args&)>;
-  using Grads = std::function<void(rf_linear_grads&)>;
+  using Both = std::function<void(rf_linear_args&, rf_linear_grads&)>;
 
   // A good call of which one thing is then changed.
   void refuse_forward(const Args& change, const std::string& rule, const std::string& got) {
@@ -17,11 +17,10 @@ class LinearErrors : public testing::Test {
     change(args);
     expect_refused(rf_linear_forward(&args), rule, got, "[linear] ");
   }
-  void refuse_backward(const Args& change, const Grads& change_grads, const std::string& rule, const std::string& got) {
+  void refuse_backward(const Both& change, const std::string& rule, const std::string& got) {
     rf_linear_args args = linear_.args();
     rf_linear_grads grads = linear_.grads();
-    change(args);
-    change_grads(grads);
+    change(args, grads);
     expect_refused(rf_linear_backward(&args, &grads), rule, got, "[linear] ");
   }
 
@@ -37,7 +36,7 @@ TEST_F(LinearErrors, Choices) {
   refuse_forward([](auto& x) { x.activation = static_cast<rf_linear_activation>(3); }, "activation must be", "3");
   refuse_forward([](auto& x) { x.gate = RF_GELU_SILU; }, "gate must be 0, or a form with packed weights",
                  "3 for out = 5");
-  refuse_backward([](auto& x) { x.gate = RF_GELU_ERF; }, [](auto&) {}, "gate must be 0 for the backward", "1");
+  refuse_backward([](auto& x, auto&) { x.gate = RF_GELU_ERF; }, "gate must be 0 for the backward", "1");
 }
 
 TEST_F(LinearErrors, Extents) {
@@ -60,21 +59,16 @@ TEST_F(LinearErrors, Pointers) {
 }
 
 TEST_F(LinearErrors, Backward) {
-  const auto same = [](auto&) {};
-  refuse_backward([](auto& x) { x.activation = RF_LINEAR_GELU_TANH; }, same,
+  refuse_backward([](auto& x, auto&) { x.activation = RF_LINEAR_GELU_TANH; },
                   "activation must be RF_LINEAR_NONE for the backward", "2");
-  refuse_backward(
-      same, [](auto& g) { g.y = nullptr; }, "grads.y must not be NULL", "NULL");
-  refuse_backward(
-      same, [](auto& g) { g.y_stride = 4; }, "stride of grads.y must be at least its columns = 5", "4");
-  refuse_backward(
-      same, [](auto& g) { g.x_stride = 1; }, "stride of grads.x", "1");
-  refuse_backward(
-      same, [](auto& g) { g.weight_stride = 1; }, "stride of grads.weight", "1");
-  refuse_backward(
-      same, [](auto& g) { g.bias = const_cast<void*>(misaligned(g.bias)); }, "grads.bias must be aligned", "0x");
-  refuse_backward([](auto& x) { x.weight = nullptr; }, same, "weight must not be NULL", "NULL");
-  refuse_backward([](auto& x) { x.x = nullptr; }, same, "x must not be NULL", "NULL");
+  refuse_backward([](auto&, auto& g) { g.y = nullptr; }, "grads.y must not be NULL", "NULL");
+  refuse_backward([](auto&, auto& g) { g.y_stride = 4; }, "stride of grads.y must be at least its columns = 5", "4");
+  refuse_backward([](auto&, auto& g) { g.x_stride = 1; }, "stride of grads.x", "1");
+  refuse_backward([](auto&, auto& g) { g.weight_stride = 1; }, "stride of grads.weight", "1");
+  refuse_backward([](auto&, auto& g) { g.bias = const_cast<void*>(misaligned(g.bias)); }, "grads.bias must be aligned",
+                  "0x");
+  refuse_backward([](auto& x, auto&) { x.weight = nullptr; }, "weight must not be NULL", "NULL");
+  refuse_backward([](auto& x, auto&) { x.x = nullptr; }, "x must not be NULL", "NULL");
 }
 
 TEST_F(LinearErrors, Packed) {
@@ -87,13 +81,9 @@ TEST_F(LinearErrors, Packed) {
   ASSERT_EQ(rf_linear_pack(RF_F32, 6, 5, args.weight, 6, &made), RF_OK) << rf_last_error();
   const Packed owner(made);
   refuse_forward([&](auto& x) { x.packed = made; }, "weight must be NULL where packed is set", "both");
-  const auto use = [&](auto& x) {
-    x.packed = made;
-    x.weight = nullptr;
-  };
+  const auto use = [&](auto& x) { x.packed = made, x.weight = nullptr; };
   refuse_forward([&](auto& x) { use(x), x.in = 5; }, "packed must be of the dtype, in and out", "1, 6, 5");
-  refuse_backward(
-      use, [](auto&) {}, "packed must be NULL for the backward", "one");
+  refuse_backward([&](auto& x, auto&) { use(x); }, "packed must be NULL for the backward", "one");
   ASSERT_EQ(rf_set_target("ref"), RF_OK);
   refuse_forward(use, "packed must be used with the instruction set that it was packed for",
                  "a weight packed for another");

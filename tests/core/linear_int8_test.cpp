@@ -71,7 +71,7 @@ struct Int8Case {
       bias.push_back(static_cast<float>(normal(random)));
     }
   }
-  void set_weight(int64_t j, int64_t i, float value) { weight[static_cast<size_t>(j * weight_stride + i)] = value; }
+  void set_weight(int64_t j, int64_t i, float value) { weight[j * weight_stride + i] = value; }
   void pack() {
     rf_linear_packed* made = nullptr;
     EXPECT_EQ(rf_linear_pack_int8(x.columns, y.columns, weight.data(), weight_stride,
@@ -82,13 +82,10 @@ struct Int8Case {
   }
   rf_linear_args args() {
     rf_linear_args args = {};
-    args.struct_size = sizeof args;
-    args.dtype = x.data.dtype;
+    args.struct_size = sizeof args, args.dtype = x.data.dtype;
     args.rows = x.rows, args.in = x.columns, args.out = y.columns;
-    args.x = x.pointer(), args.x_stride = x.stride;
-    args.packed = packed.get();
-    args.bias = bias.data();
-    args.y = y.pointer(), args.y_stride = y.stride;
+    args.x = x.pointer(), args.x_stride = x.stride, args.y = y.pointer(), args.y_stride = y.stride;
+    args.packed = packed.get(), args.bias = bias.data();
     return args;
   }
   void run(rf_linear_activation activation = RF_LINEAR_NONE) {
@@ -100,7 +97,7 @@ struct Int8Case {
   std::vector<float> input_row(int64_t row) const {
     std::vector<float> values;
     for (int64_t i = 0; i < x.columns; ++i) {
-      const float reciprocal = input_scales.empty() ? 1 : 1 / input_scales[static_cast<size_t>(i)];
+      const float reciprocal = input_scales.empty() ? 1 : 1 / input_scales[i];
       values.push_back(static_cast<float>(x.at(row, i)) * reciprocal);
     }
     return values;
@@ -134,11 +131,11 @@ void expect_right(const Int8Case& c, rf_linear_activation activation = RF_LINEAR
   for (int64_t r = 0; r < c.x.rows; ++r) {
     const Quantized x = quantized_input(c.input_row(r));
     for (int64_t j = 0; j < c.y.columns; ++j) {
-      const Quantized& w = weights[static_cast<size_t>(j)];
+      const Quantized& w = weights[j];
       int64_t sum = 0;
       for (size_t i = 0; i < x.values.size(); ++i) sum += x.values[i] * w.values[i];
       const double scaled = static_cast<double>(sum) * static_cast<double>(x.scale) * static_cast<double>(w.scale);
-      const double bias = c.bias[static_cast<size_t>(j)], t = scaled + bias, want = activated(activation, t);
+      const double bias = c.bias[j], t = scaled + bias, want = activated(activation, t);
       if (std::isnan(want)) {
         ASSERT_TRUE(std::isnan(c.y.at(r, j))) << c.text() << " row " << r << " column " << j;
         continue;
@@ -191,9 +188,8 @@ TEST_P(LinearInt8, InputScales) {
       double sum = 0;
       for (int64_t r = 0; r < 9; ++r) {
         for (int64_t j = 0; j < 50; ++j) {
-          double exact = c.bias[static_cast<size_t>(j)];
-          for (int64_t i = 0; i < 150; ++i)
-            exact += c.x.at(r, i) * c.weight[static_cast<size_t>(j * c.weight_stride + i)];
+          double exact = c.bias[j];
+          for (int64_t i = 0; i < 150; ++i) exact += c.x.at(r, i) * c.weight[j * c.weight_stride + i];
           sum += std::abs(c.y.at(r, j) - exact);
         }
       }

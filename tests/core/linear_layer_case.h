@@ -72,28 +72,18 @@ struct LinearLayerCase {
   rf_linear_args args() {
     rf_linear_args args = {};
     args.struct_size = sizeof args;
-    args.dtype = dtype;
-    args.rows = rows;
-    args.in = in;
-    args.out = out;
-    args.x = x.bytes.data();
-    args.x_stride = args.weight_stride = in + gap;
-    args.weight = weight.bytes.data();
+    args.dtype = dtype, args.rows = rows, args.in = in, args.out = out;
+    args.x = x.bytes.data(), args.weight = weight.bytes.data(), args.x_stride = args.weight_stride = in + gap;
     args.weight_dtype = weight.dtype == dtype ? rf_dtype{} : weight.dtype;
-    args.bias = bias.bytes.data();
-    args.y = y.bytes.data();
-    args.y_stride = out + gap;
+    args.bias = bias.bytes.data(), args.y = y.bytes.data(), args.y_stride = out + gap;
     return args;
   }
 
   rf_linear_grads grads() {
     rf_linear_grads grads = {};
     grads.struct_size = sizeof grads;
-    grads.y = dy.bytes.data();
-    grads.y_stride = out + gap;
-    grads.x = dx.bytes.data();
-    grads.x_stride = grads.weight_stride = in + gap;
-    grads.weight = dweight.bytes.data();
+    grads.y = dy.bytes.data(), grads.y_stride = out + gap;
+    grads.x = dx.bytes.data(), grads.weight = dweight.bytes.data(), grads.x_stride = grads.weight_stride = in + gap;
     grads.bias = dbias.bytes.data();
     return grads;
   }
@@ -108,6 +98,17 @@ struct LinearLayerCase {
   void run_reference() {
     ref::linear(args());
     ref::linear_backward(args(), grads());
+  }
+
+  // These rows alone, with packed weights.
+  const Elements& forward_packed(const rf_linear_packed* packed, int64_t first, int64_t count,
+                                 rf_linear_activation activation = RF_LINEAR_NONE, rf_gelu_form gate = {}) {
+    rf_linear_args call = args();
+    call.weight = nullptr, call.packed = packed, call.rows = count, call.activation = activation, call.gate = gate;
+    call.x = static_cast<const char*>(call.x) + first * call.x_stride * bytes_of(dtype);
+    call.y = static_cast<char*>(call.y) + first * call.y_stride * bytes_of(dtype);
+    EXPECT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
+    return y;
   }
 
   static constexpr double kUntouched = 77;
@@ -125,6 +126,15 @@ inline void expect_close_sums(const Elements& got, const Elements& want, const E
                 (kLinearEps * arithmetic + rounding_of_terms) * std::abs(magnitudes.at(i)) + stored)
         << what << " element " << i;
   }
+}
+
+// Of the forward alone.
+inline void expect_right_forward(const LinearLayerCase& linear, const std::string& what) {
+  LinearLayerCase want = linear.in_float64(LinearLayerCase::As::kValues);
+  LinearLayerCase magnitudes = linear.in_float64(LinearLayerCase::As::kMagnitudes);
+  ref::linear(want.args());
+  ref::linear(magnitudes.args());
+  expect_close_sums(linear.y, want.y, magnitudes.y, what, 0);
 }
 
 // rounding_of_weights: relative.

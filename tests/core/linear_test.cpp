@@ -15,21 +15,14 @@ namespace {
 class Linear : public TargetTest {};
 class LinearTiles : public Linear {};  // what the loops of the reference have not
 
+// Rows, columns and depths on either side of a tile's, a block's and a chunk's; gaps between rows; sums over nothing.
+constexpr std::array<int64_t, 4> kExtents[] = {{1, 1, 1, 0},     {3, 5, 7, 0},     {16, 31, 64, 0},   {5, 528, 64, 0},
+                                               {70, 65, 129, 0}, {67, 600, 70, 0}, {1060, 20, 33, 0}, {37, 45, 83, 5},
+                                               {0, 5, 3, 0},     {5, 0, 3, 0},     {5, 3, 0, 0}};
+
 TEST_P(Linear, EqualsFloat64) {
   for (const rf_dtype dtype : kLayerTypes) {
-    // Rows, columns and depths on either side of a tile's, a block's and a chunk's; gaps between rows; sums over
-    // nothing.
-    for (const auto& [rows, in, out, gap] : std::initializer_list<std::array<int64_t, 4>>{{1, 1, 1, 0},
-                                                                                          {3, 5, 7, 0},
-                                                                                          {16, 31, 64, 0},
-                                                                                          {5, 528, 64, 0},
-                                                                                          {70, 65, 129, 0},
-                                                                                          {67, 600, 70, 0},
-                                                                                          {1060, 20, 33, 0},
-                                                                                          {37, 45, 83, 5},
-                                                                                          {0, 5, 3, 0},
-                                                                                          {5, 0, 3, 0},
-                                                                                          {5, 3, 0, 0}}) {
+    for (const auto& [rows, in, out, gap] : kExtents) {
       LinearLayerCase linear(dtype, rows, in, out, gap);
       linear.run();
       expect_right(linear, linear.text());
@@ -92,8 +85,7 @@ TEST_P(Linear, ActivatesBeforeRounding) {
 TEST_P(LinearTiles, ThreadsGiveTheSameBits) {
   for (const rf_dtype dtype : kLayerTypes) {
     for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{{130, 600, 200}, {1100, 8, 130}}) {
-      LinearLayerCase one(dtype, rows, in, out);
-      LinearLayerCase several = one;
+      LinearLayerCase one(dtype, rows, in, out), several = one;
       omp_set_num_threads(1);
       one.run();
       for (const int threads : {2, 5}) {

@@ -36,19 +36,10 @@ struct ListedCase {
     rf_listed_attention_args a = {};
     a.struct_size = sizeof a;
     a.dtype = q.data.dtype;
-    a.queries = q.rows;
-    a.keys = k.rows;
-    a.heads = heads;
-    a.head_dim = head_dim;
-    a.q = q.pointer();
-    a.k = k.pointer();
-    a.v = v.pointer();
-    a.out = out.pointer();
+    a.queries = q.rows, a.keys = k.rows, a.heads = heads, a.head_dim = head_dim;
+    a.q = q.pointer(), a.k = k.pointer(), a.v = v.pointer(), a.out = out.pointer();
     a.q_stride = a.kv_stride = a.out_stride = q.stride;
-    a.rows = rows.data();
-    a.listed = std::ssize(rows);
-    a.begins = begins.data();
-    a.counts = counts.data();
+    a.rows = rows.data(), a.listed = std::ssize(rows), a.begins = begins.data(), a.counts = counts.data();
     a.scale = 0.4;
     return a;
   }
@@ -62,8 +53,8 @@ struct ListedCase {
 double formula(const ListedCase& c, int64_t query, int64_t column, double& terms) {
   const int64_t head = column / c.head_dim * c.head_dim;
   double sum = 0, result = 0;
-  for (int64_t i = 0; i < c.counts[static_cast<size_t>(query)]; ++i) {
-    const int64_t row = c.rows[static_cast<size_t>(c.begins[static_cast<size_t>(query)] + i)];
+  for (int64_t i = 0; i < c.counts[query]; ++i) {
+    const int64_t row = c.rows[c.begins[query] + i];
     double score = 0, absolute = 0;
     for (int64_t d = 0; d < c.head_dim; ++d) {
       const double term = 0.4 * c.q.at(query, head + d) * c.k.at(row, head + d);
@@ -93,8 +84,8 @@ TEST_P(ListedAttention, IsTheFormula) {
       }
       const double largest = 4;  // of values
       expect_rows(
-          c.out, want, [&](int64_t, int64_t) { return (1 + kScoreShare * terms) * largest + smallest_of(dtype); },
-          "dtype " + std::to_string(dtype) + " head_dim " + std::to_string(head_dim), kAttentionEps);
+          c.out, want, "dtype " + std::to_string(dtype) + " head_dim " + std::to_string(head_dim),
+          [&](int64_t, int64_t) { return (1 + kScoreShare * terms) * largest + smallest_of(dtype); }, kAttentionEps);
     }
   }
 }
@@ -110,8 +101,7 @@ TEST_P(ListedAttention, AQueryHasTheSameBitsAloneAndWithThreads) {
       args.queries = 1;
       args.q = static_cast<const char*>(alone.q.pointer()) + query * args.q_stride * bytes_of(dtype);
       args.out = static_cast<char*>(alone.out.pointer()) + query * args.out_stride * bytes_of(dtype);
-      args.begins = alone.begins.data() + query;
-      args.counts = alone.counts.data() + query;
+      args.begins = alone.begins.data() + query, args.counts = alone.counts.data() + query;
       ASSERT_EQ(rf_listed_attention(&args), RF_OK);
       for (int64_t column = 0; column < c.out.columns; ++column)
         ASSERT_EQ(alone.out.at(query, column), c.out.at(query, column));

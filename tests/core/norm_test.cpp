@@ -52,31 +52,22 @@ struct NormCase {
   rf_norm_args args() {
     rf_norm_args a = row_args<rf_norm_args>(x);
     a.kind = shape.kind;
-    a.x = x.pointer();
+    a.x = x.pointer(), a.y = y.pointer(), a.sum = sum.pointer();
     a.residual = shape.has_residual ? residual.pointer() : nullptr;
-    a.y = y.pointer();
-    a.sum = sum.pointer();
     a.x_stride = a.residual_stride = a.y_stride = a.sum_stride = x.stride;
     a.bias = shape.has_bias ? bias.pointer() : nullptr;
     a.gamma = shape.has_gamma ? gamma.pointer() : nullptr;
     a.beta = shape.has_beta ? beta.pointer() : nullptr;
-    a.dropout = shape.dropout;
-    a.seed = 7;
-    a.stream = 9;
-    a.eps = 1e-5;
+    a.dropout = shape.dropout, a.seed = 7, a.stream = 9, a.eps = 1e-5;
     a.stream_dtype = y.data.dtype == x.data.dtype ? rf_dtype{} : y.data.dtype;
     return a;
   }
   rf_norm_grads grads() {
     rf_norm_grads g = {};
     g.struct_size = sizeof(g);
-    g.y = dy.pointer();
-    g.x = dx.pointer();
-    g.residual = dresidual.pointer();
+    g.y = dy.pointer(), g.x = dx.pointer(), g.residual = dresidual.pointer();
     g.y_stride = g.x_stride = g.residual_stride = x.stride;
-    g.bias = dbias.pointer();
-    g.gamma = dgamma.pointer();
-    g.beta = dbeta.pointer();
+    g.bias = dbias.pointer(), g.gamma = dgamma.pointer(), g.beta = dbeta.pointer();
     return g;
   }
   double gamma_at(int64_t c) const { return shape.has_gamma ? gamma.at(0, c) : 1; }
@@ -107,7 +98,7 @@ NormRow normal_row(NormCase& c, const std::vector<double>& factor, int64_t row) 
   for (int64_t i = 0; i < c.shape.columns; ++i) {
     const double bias = c.shape.has_bias ? c.bias.at(0, i) : 0;
     const double residual = c.shape.has_residual ? c.residual.at(row, i) : 0;
-    const double f = factor[static_cast<size_t>(row * c.shape.columns + i)];
+    const double f = factor[row * c.shape.columns + i];
     result.h.push_back(residual + f * (c.x.at(row, i) + bias));
     result.terms = std::max(result.terms, std::abs(residual) + f * (std::abs(c.x.at(row, i)) + std::abs(bias)));
     mean += result.h.back() / n;
@@ -136,19 +127,14 @@ void expect_forward(NormCase& c, const std::string& what) {
     terms.push_back(row.terms);
     for (int64_t i = 0; i < c.shape.columns; ++i) {
       const double beta = c.shape.has_beta ? c.beta.at(0, i) : 0;
-      want.sum.set(r, i, row.s[static_cast<size_t>(i)]);
-      want.y.set(r, i, row.h[static_cast<size_t>(i)] * c.gamma_at(i) + beta);
+      want.sum.set(r, i, row.s[i]);
+      want.y.set(r, i, row.h[i] * c.gamma_at(i) + beta);
     }
   }
-  expect_rows(
-      c.y, want.y,
-      [&](int64_t r, int64_t i) {
-        return errors[static_cast<size_t>(r)] * std::abs(c.gamma_at(i)) +
-               std::abs(c.shape.has_beta ? c.beta.at(0, i) : 0);
-      },
-      what + " y");
-  expect_rows(
-      c.sum, want.sum, [&](int64_t r, int64_t) { return terms[static_cast<size_t>(r)]; }, what + " sum");
+  expect_rows(c.y, want.y, what + " y", [&](int64_t r, int64_t i) {
+    return errors[r] * std::abs(c.gamma_at(i)) + std::abs(c.shape.has_beta ? c.beta.at(0, i) : 0);
+  });
+  expect_rows(c.sum, want.sum, what + " sum", [&](int64_t r, int64_t) { return terms[r]; });
 }
 
 // Against the float64 loops. A bound of |ds| in eps, with G the largest |dy gamma| of the row and |h| at most H with an
@@ -175,19 +161,15 @@ void expect_backward(NormCase& c, const std::string& what) {
     }
   }
   const auto of_column = [](const std::vector<double>& errors) {
-    return [&errors](int64_t, int64_t i) { return errors[static_cast<size_t>(i)]; };
+    return [&errors](int64_t, int64_t i) { return errors[i]; };
   };
-  expect_rows(
-      c.dresidual, want.dresidual, [&](int64_t r, int64_t) { return ds[static_cast<size_t>(r)]; }, what + " dresidual");
-  expect_rows(
-      c.dx, want.dx,
-      [&](int64_t r, int64_t i) {
-        return ds[static_cast<size_t>(r)] * factor[static_cast<size_t>(r) * n + static_cast<size_t>(i)];
-      },
-      what + " dx");
-  expect_rows(c.dbias, want.dbias, of_column(bias_error), what + " dbias");
-  expect_rows(c.dgamma, want.dgamma, of_column(gamma_error), what + " dgamma");
-  expect_rows(c.dbeta, want.dbeta, of_column(beta_error), what + " dbeta");
+  expect_rows(c.dresidual, want.dresidual, what + " dresidual", [&](int64_t r, int64_t) { return ds[r]; });
+  expect_rows(c.dx, want.dx, what + " dx", [&](int64_t r, int64_t i) {
+    return ds[r] * factor[static_cast<size_t>(r) * n + static_cast<size_t>(i)];
+  });
+  expect_rows(c.dbias, want.dbias, what + " dbias", of_column(bias_error));
+  expect_rows(c.dgamma, want.dgamma, what + " dgamma", of_column(gamma_error));
+  expect_rows(c.dbeta, want.dbeta, what + " dbeta", of_column(beta_error));
 }
 
 std::string name_of(const NormCase& c) {

@@ -30,16 +30,7 @@ class Layer {
   }
 
   const Elements& forward(int64_t first, int64_t rows) {
-    rf_linear_args call = case_.args();
-    call.weight = nullptr;
-    call.packed = packed_.get();
-    call.activation = activation_;
-    call.gate = gate_;
-    call.rows = rows;
-    call.x = static_cast<const char*>(call.x) + first * call.x_stride * bytes_of(call.dtype);
-    call.y = static_cast<char*>(call.y) + first * call.y_stride * bytes_of(call.dtype);
-    EXPECT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
-    return case_.y;
+    return case_.forward_packed(packed_.get(), first, rows, activation_, gate_);
   }
   const LinearLayerCase& linear() const { return case_; }
 
@@ -54,12 +45,9 @@ TEST_P(PackedLinear, EqualsFloat64) {
   for (const rf_dtype dtype : kLayerTypes) {
     for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{
              {1, 1, 1}, {3, 0, 7}, {5, 33, 65}, {16, 600, 70}, {19, 1200, 70}, {129, 64, 20}}) {
-      const LinearLayerCase linear(dtype, rows, in, out);
-      LinearLayerCase values = linear.in_float64(LinearLayerCase::As::kValues);
-      LinearLayerCase magnitudes = linear.in_float64(LinearLayerCase::As::kMagnitudes);
-      ref::linear(values.args());
-      ref::linear(magnitudes.args());
-      expect_close_sums(Layer(linear).forward(0, rows), values.y, magnitudes.y, linear.text(), 0);
+      LinearLayerCase linear(dtype, rows, in, out);
+      linear.forward_packed(pack(linear.args()).get(), 0, rows);
+      expect_right_forward(linear, linear.text());
     }
   }
 }
@@ -115,18 +103,14 @@ TEST_P(PackedLinear, AGatedUnitIsThatOfTheSums) {
     std::vector<float> want(kRows * kGates);
     for (int64_t group = 0; group < kOut / 2 / kGates; ++group) {
       rf_gelu_args gelu = {};
-      gelu.struct_size = sizeof gelu;
-      gelu.dtype = RF_F32;
-      gelu.form = form;
-      gelu.rows = kRows;
-      gelu.columns = gelu.y_stride = kGates;
-      gelu.x_stride = gelu.factor_stride = kOut;
+      gelu.struct_size = sizeof gelu, gelu.dtype = RF_F32, gelu.form = form, gelu.rows = kRows;
+      gelu.columns = gelu.y_stride = kGates, gelu.x_stride = gelu.factor_stride = kOut;
       gelu.x = sums.bytes.data() + group * 2 * kGates * 4;
       gelu.factor = sums.bytes.data() + (group * 2 + 1) * kGates * 4;
       gelu.y = want.data();
       ASSERT_EQ(rf_gelu_forward(&gelu), RF_OK) << rf_last_error();
       for (int64_t i = 0; i < kRows * kGates; ++i) {
-        ASSERT_EQ(got.at(i / kGates * kOut + group * kGates + i % kGates), want[static_cast<size_t>(i)])
+        ASSERT_EQ(got.at(i / kGates * kOut + group * kGates + i % kGates), want[i])
             << "form " << form << " group " << group << " element " << i;
       }
     }

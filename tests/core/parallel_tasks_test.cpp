@@ -26,9 +26,9 @@ struct Counts {
         [&](int64_t i, void* space) {
           static_cast<char*>(space)[bytes - 1] = 1;
           if (i == fault) throw std::runtime_error("task");
-          ++run[static_cast<size_t>(i)];
+          ++run[i];
         },
-        [&](int64_t i) { ++left[static_cast<size_t>(i)]; });
+        [&](int64_t i) { ++left[i]; });
   }
 };
 

@@ -67,15 +67,9 @@ Args contiguous_args(const Elements& x, Elements& y, int64_t batch, int64_t toke
                      rf_rope_layout layout) {
   Args args = {};
   args.struct_size = sizeof(args);
-  args.dtype = x.dtype;
-  args.layout = layout;
-  args.direction = RF_ROPE_FORWARD;
-  args.batch = batch;
-  args.tokens = tokens;
-  args.heads = heads;
-  args.head_dim = head_dim;
-  args.x = x.bytes.data();
-  args.y = y.bytes.data();
+  args.dtype = x.dtype, args.layout = layout, args.direction = RF_ROPE_FORWARD;
+  args.batch = batch, args.tokens = tokens, args.heads = heads, args.head_dim = head_dim;
+  args.x = x.bytes.data(), args.y = y.bytes.data();
   args.x_stride_h = args.y_stride_h = head_dim;
   args.x_stride_t = args.y_stride_t = heads * head_dim;
   args.x_stride_b = args.y_stride_b = tokens * heads * head_dim;

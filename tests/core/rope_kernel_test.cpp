@@ -1,6 +1,5 @@
 // Every instruction set of this machine against the float64 loops: element types, layouts, head sizes, partial
 // rotation, directions. Strides and positions do not depend on it: tests/ops/test_rope.py has them.
-#include <array>
 #include <cstring>
 #include <memory>
 
@@ -82,16 +81,6 @@ TEST_P(RopeKernel, EveryHeadGetsTheSameBitsAndSoDoCallsInPlace) {
   }
 }
 
-TEST_P(RopeKernel, EmptyExtents) {
-  const Frequencies frequencies(16);
-  const Rope rope = make_rope(frequencies);
-  Elements x(RF_F32, 0), y(RF_F32, 0);
-  for (const auto& [batch, tokens, heads] : {std::array<int64_t, 3>{0, 3, 2}, {2, 0, 2}, {2, 3, 0}}) {
-    rf_rope_args args = contiguous_args(x, y, batch, tokens, heads, 16, RF_ROPE_PAIRS);
-    EXPECT_EQ(rf_rope_apply(rope.get(), &args), RF_OK) << rf_last_error();
-  }
-}
-
 // One tile with streaming stores against the same with plain ones, whatever the size of this machine's caches: straight
 // to memory where vectors are whole and aligned, through the stage where they are not.
 TEST_P(RopeKernel, StreamingTilesGiveTheSameBits) {
@@ -108,13 +97,8 @@ TEST_P(RopeKernel, StreamingTilesGiveTheSameBits) {
         std::vector<char> room(plain.bytes.size() + 2 * kLine);
         for (const bool token_major : {true, false}) {
           core::RopeTile tile;
-          tile.dtype = dtype;
-          tile.layout = layout;
-          tile.x = x.bytes.data();
-          tile.tokens = kTokens;
-          tile.heads = kHeads;
-          tile.head_dim = dim;
-          tile.num_freqs = rotary_dim / 2;
+          tile.dtype = dtype, tile.layout = layout, tile.x = x.bytes.data();
+          tile.tokens = kTokens, tile.heads = kHeads, tile.head_dim = dim, tile.num_freqs = rotary_dim / 2;
           tile.x_stride_t = tile.y_stride_t = token_major ? kHeads * dim : dim;
           tile.x_stride_h = tile.y_stride_h = token_major ? dim : kTokens * dim;
           for (int64_t t = 0; t < kTokens; ++t) {
@@ -123,8 +107,7 @@ TEST_P(RopeKernel, StreamingTilesGiveTheSameBits) {
           }
           tile.y = plain.bytes.data();
           core::rotate_tile(tile);
-          tile.stores = core::Stores::kStreaming;
-          tile.stage = stage.data();
+          tile.stores = core::Stores::kStreaming, tile.stage = stage.data();
           for (const int64_t past_a_line : {0, 1}) {
             void* start = room.data();
             size_t space = room.size();

@@ -41,8 +41,8 @@ inline rf_dtype parameter_type(rf_dtype dtype) { return dtype == RF_F64 ? RF_F64
 
 // |got - want| <= bound eps magnitude(row, column), and the rounding of the element where it is narrow. Gaps between
 // rows hold what they held.
-inline void expect_rows(const Rows& got, const Rows& want, const std::function<double(int64_t, int64_t)>& magnitude,
-                        const std::string& what, double bound = kRowEps) {
+inline void expect_rows(const Rows& got, const Rows& want, const std::string& what,
+                        const std::function<double(int64_t, int64_t)>& magnitude, double bound = kRowEps) {
   const double arithmetic = got.data.dtype == RF_F64 ? kEpsF64 : kEpsF32;
   for (int64_t r = 0; r < got.rows; ++r) {
     for (int64_t c = 0; c < got.columns; ++c) {
@@ -71,10 +71,8 @@ inline double smallest_of(rf_dtype dtype) {
 template <class Args>
 Args row_args(const Rows& x) {
   Args args = {};
-  args.struct_size = sizeof(args);
-  args.dtype = x.data.dtype;
-  args.rows = x.rows;
-  args.columns = x.columns;
+  args.struct_size = sizeof(args), args.dtype = x.data.dtype;
+  args.rows = x.rows, args.columns = x.columns;
   return args;
 }
 

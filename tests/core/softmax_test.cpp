@@ -23,17 +23,13 @@ struct SoftmaxCase {
 
   rf_softmax_args args() {
     rf_softmax_args a = row_args<rf_softmax_args>(x);
-    a.x = x.pointer();
-    a.y = y.pointer();
-    a.x_stride = a.y_stride = x.stride;
+    a.x = x.pointer(), a.y = y.pointer(), a.x_stride = a.y_stride = x.stride;
     return a;
   }
   rf_softmax_grads grads() {
     rf_softmax_grads g = {};
     g.struct_size = sizeof(g);
-    g.y = dy.pointer();
-    g.x = dx.pointer();
-    g.y_stride = g.x_stride = x.stride;
+    g.y = dy.pointer(), g.x = dx.pointer(), g.y_stride = g.x_stride = x.stride;
     return g;
   }
 };
@@ -42,7 +38,7 @@ struct SoftmaxCase {
 std::vector<double> largest_magnitudes(const Rows& x) {
   std::vector<double> largest(static_cast<size_t>(x.rows));
   for (int64_t r = 0; r < x.rows; ++r) {
-    double& row = largest[static_cast<size_t>(r)];
+    double& row = largest[r];
     for (int64_t c = 0; c < x.columns; ++c) row = std::max(row, std::abs(x.at(r, c)));
   }
   return largest;
@@ -68,23 +64,16 @@ TEST_P(Softmax, IsTheFormula) {
         for (int64_t i = 0; i < columns; ++i) {
           want.y.set(r, i, std::exp(c.x.at(r, i)) / sum);
           want.dx.set(r, i, c.y.at(r, i) * (c.dy.at(r, i) - dot));
-          sums[static_cast<size_t>(r)] += std::abs(c.y.at(r, i) * c.dy.at(r, i));
+          sums[r] += std::abs(c.y.at(r, i) * c.dy.at(r, i));
         }
       }
       const std::string what = "dtype " + std::to_string(dtype) + " columns " + std::to_string(columns);
       // The exponent x - largest is rounded: e^x has a relative error of |x - largest| eps.
-      expect_rows(
-          c.y, want.y,
-          [&](int64_t r, int64_t i) {
-            return want.y.at(r, i) * (1 + 2 * largest[static_cast<size_t>(r)]) + smallest_of(dtype);
-          },
-          what + " y");
-      expect_rows(
-          c.dx, want.dx,
-          [&](int64_t r, int64_t i) {
-            return c.y.at(r, i) * (std::abs(c.dy.at(r, i)) + sums[static_cast<size_t>(r)]) + smallest_of(dtype);
-          },
-          what + " dx");
+      expect_rows(c.y, want.y, what + " y",
+                  [&](int64_t r, int64_t i) { return want.y.at(r, i) * (1 + 2 * largest[r]) + smallest_of(dtype); });
+      expect_rows(c.dx, want.dx, what + " dx", [&](int64_t r, int64_t i) {
+        return c.y.at(r, i) * (std::abs(c.dy.at(r, i)) + sums[r]) + smallest_of(dtype);
+      });
     }
   }
 }
@@ -168,24 +157,19 @@ struct EntropyCase {
 
   rf_cross_entropy_args args() {
     rf_cross_entropy_args a = row_args<rf_cross_entropy_args>(logits);
-    a.logits = logits.pointer();
-    a.logits_stride = logits.stride;
-    a.targets = targets.data();
-    a.ignore_index = kIgnored;
-    a.loss = loss.pointer();
-    a.log_sum = static_cast<double*>(log_sum.pointer());
+    a.logits = logits.pointer(), a.logits_stride = logits.stride;
+    a.targets = targets.data(), a.ignore_index = kIgnored;
+    a.loss = loss.pointer(), a.log_sum = static_cast<double*>(log_sum.pointer());
     return a;
   }
   rf_cross_entropy_grads grads() {
     rf_cross_entropy_grads g = {};
     g.struct_size = sizeof(g);
-    g.loss = dloss.pointer();
-    g.loss_stride = 1;
-    g.logits = dlogits.pointer();
-    g.logits_stride = logits.stride;
+    g.loss = dloss.pointer(), g.loss_stride = 1;
+    g.logits = dlogits.pointer(), g.logits_stride = logits.stride;
     return g;
   }
-  bool is_ignored(int64_t row) const { return targets[static_cast<size_t>(row)] == kIgnored; }
+  bool is_ignored(int64_t row) const { return targets[row] == kIgnored; }
 };
 
 using CrossEntropy = TargetTest;
@@ -202,7 +186,7 @@ TEST_P(CrossEntropy, IsTheFormula) {
         double sum = 0;
         for (int64_t i = 0; i < columns; ++i) sum += std::exp(c.logits.at(r, i));
         log_sum.set(r, 0, std::log(sum));
-        const int64_t target = c.targets[static_cast<size_t>(r)];
+        const int64_t target = c.targets[r];
         loss.set(r, 0, c.is_ignored(r) ? 0 : std::log(sum) - c.logits.at(r, target));
         for (int64_t i = 0; i < columns; ++i) {
           const double p = std::exp(c.logits.at(r, i)) / sum;
@@ -211,21 +195,18 @@ TEST_P(CrossEntropy, IsTheFormula) {
       }
       // Relative errors of the exponentials are absolute ones of the logarithm of their sum.
       const std::vector<double> largest = largest_magnitudes(c.logits);
-      const auto magnitude = [&](int64_t r, int64_t) { return 1 + 2 * largest[static_cast<size_t>(r)]; };
+      const auto magnitude = [&](int64_t r, int64_t) { return 1 + 2 * largest[r]; };
       const std::string what = "dtype " + std::to_string(dtype) + " columns " + std::to_string(columns);
-      expect_rows(c.log_sum.to(c.loss.data.dtype), log_sum, magnitude, what + " log_sum");
-      expect_rows(
-          c.loss, loss, [&](int64_t r, int64_t) { return c.is_ignored(r) ? 0 : magnitude(r, 0); }, what + " loss");
-      expect_rows(
-          c.dlogits, want.dlogits,
-          [&](int64_t r, int64_t i) {
-            if (c.is_ignored(r)) return 0.0;
-            const bool target = i == c.targets[static_cast<size_t>(r)];
-            const double p = std::exp(c.logits.at(r, i) - log_sum.at(r, 0));
-            const double spread = 1 + 3 * largest[static_cast<size_t>(r)];
-            return std::abs(c.dloss.at(r, 0)) * (p * spread + (target ? 1 : 0)) + smallest_of(dtype);
-          },
-          what + " dlogits");
+      expect_rows(c.log_sum.to(c.loss.data.dtype), log_sum, what + " log_sum", magnitude);
+      expect_rows(c.loss, loss, what + " loss",
+                  [&](int64_t r, int64_t) { return c.is_ignored(r) ? 0 : magnitude(r, 0); });
+      expect_rows(c.dlogits, want.dlogits, what + " dlogits", [&](int64_t r, int64_t i) {
+        if (c.is_ignored(r)) return 0.0;
+        const bool target = i == c.targets[r];
+        const double p = std::exp(c.logits.at(r, i) - log_sum.at(r, 0));
+        const double spread = 1 + 3 * largest[r];
+        return std::abs(c.dloss.at(r, 0)) * (p * spread + (target ? 1 : 0)) + smallest_of(dtype);
+      });
     }
   }
 }
@@ -244,8 +225,8 @@ TEST_P(CrossEntropy, LargeLogitsCostNoDigits) {
     backward(want);
     constexpr double kSpread = 40;  // of 1000 numbers with a deviation of 4, with room
     const auto magnitude = [&](int64_t r, int64_t) { return c.is_ignored(r) ? 0 : kSpread; };
-    expect_rows(c.loss, want.loss, magnitude, "loss, added " + std::to_string(added));
-    expect_rows(c.dlogits, want.dlogits, magnitude, "dlogits, added " + std::to_string(added));
+    expect_rows(c.loss, want.loss, "loss, added " + std::to_string(added), magnitude);
+    expect_rows(c.dlogits, want.dlogits, "dlogits, added " + std::to_string(added), magnitude);
   }
 }
 

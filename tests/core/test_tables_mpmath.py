@@ -26,17 +26,18 @@ def frequencies(core, base, rotary_dim):
     return hi, lo
 
 
-def table(core, name, dtype, hi, lo, scale=1.0):
+def table(core, dtype, hi, lo, scale):
     positions = np.array(POSITIONS, dtype=np.float64)
     cos = np.empty((len(positions), len(hi)), dtype=dtype)
     sin = np.empty_like(cos)
     low = None if lo is None else pointer(lo)
+    name = "rf_rope_table_f32" if dtype == np.float32 else "rf_rope_table_f64"
     call(core, name, pointer(hi), low, ctypes.c_int64(len(hi)), ctypes.c_double(scale), pointer(positions),
          ctypes.c_int64(len(positions)), pointer(cos), pointer(sin))  # fmt: skip
     return cos, sin
 
 
-def worst_error(cos, sin, theta, scale=1):
+def worst_error(cos, sin, theta, scale):
     worst = mpmath.mpf(0)
     for t, position in enumerate(POSITIONS):
         for i, frequency in enumerate(theta):
@@ -60,31 +61,14 @@ def test_frequencies_in_double_double(core, base, rotary_dim):
             assert error <= tolerances.FREQUENCY_RELATIVE, (i, mpmath.nstr(error, 3))
 
 
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("name, dtype, bound", [
-    ("rf_rope_table_f32", np.float32, "TABLE_F32"),
-    ("rf_rope_table_f64", np.float64, "TABLE_F64"),
-])  # fmt: skip
-def test_table_of_a_base(core, base, name, dtype, bound):
+@pytest.mark.parametrize("dtype, bound", [(np.float32, tolerances.TABLE_F32), (np.float64, tolerances.TABLE_F64)])
+def test_tables(core, dtype, bound):
+    """Of bases, with a scale, which enters before the rounding, and of frequencies without low parts."""
+    given = np.array([1.0, 0.3, 1e-7, 3.0, 0.0, -0.7])
     with mpmath.workdps(60):
-        for rotary_dim in (6, 64):
-            hi, lo = frequencies(core, base, rotary_dim)
-            cos, sin = table(core, name, dtype, hi, lo)
-            assert worst_error(cos, sin, exact_theta(base, rotary_dim)) <= getattr(tolerances, bound)
-
-
-def test_table_of_given_frequencies_without_low_parts(core):
-    theta = np.array([1.0, 0.3, 1e-7, 3.0, 0.0, -0.7])
-    with mpmath.workdps(60):
-        exact = [mpmath.mpf(value) for value in theta]
-        cos, sin = table(core, "rf_rope_table_f32", np.float32, theta, None)
-        assert worst_error(cos, sin, exact) <= tolerances.TABLE_F32
-        cos, sin = table(core, "rf_rope_table_f64", np.float64, theta, None)
-        assert worst_error(cos, sin, exact) <= tolerances.TABLE_F64
-
-
-def test_scale_enters_before_the_rounding(core):
-    with mpmath.workdps(60):
-        hi, lo = frequencies(core, 10000.0, 16)
-        cos, sin = table(core, "rf_rope_table_f32", np.float32, hi, lo, scale=0.75)
-        assert worst_error(cos, sin, exact_theta(10000, 16), scale=mpmath.mpf("0.75")) <= tolerances.TABLE_F32
+        cases = [(*frequencies(core, base, dim), exact_theta(base, dim), 1.0) for base in BASES for dim in (6, 64)]
+        cases.append((*frequencies(core, 10000.0, 16), exact_theta(10000, 16), 0.75))
+        cases.append((given, None, [mpmath.mpf(value) for value in given], 1.0))
+        for hi, lo, exact, scale in cases:
+            cos, sin = table(core, dtype, hi, lo, scale)
+            assert worst_error(cos, sin, exact, mpmath.mpf(scale)) <= bound

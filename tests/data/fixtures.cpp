@@ -20,7 +20,7 @@ std::shared_ptr<const Split> make_split(const Directory& directory, const std::v
   }
   std::vector<int64_t> counts(static_cast<size_t>(vocab_size));
   for (const TestDocument& document : documents) {
-    for (const int32_t id : document.ids) ++counts[static_cast<size_t>(id)];
+    for (const int32_t id : document.ids) ++counts[id];
   }
   write_token_counts(directory / "train.counts.npy", counts);
   Manifest manifest;

@@ -155,10 +155,8 @@ TEST_F(Merge, PartsOfOtherSettings) {
     given.output_dir = directory_ / "other";
     c.change(given, directory_);
     run(given);
-    const std::string message = merge_error({parts[0], directory_ / "other", parts[2]});
-    expect_has(message, c.what);
-    expect_has(message, parts[0]);
-    expect_has(message, directory_ / "other");
+    const std::string other = directory_ / "other";
+    expect_parts(merge_error({parts[0], other, parts[2]}), {c.what, parts[0], other});
   }
 }
 

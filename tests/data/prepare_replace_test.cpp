@@ -118,12 +118,13 @@ TEST_F(Verify, NamesEveryDamagedShard) {
   const VerifyReport report = verify_output();
   ASSERT_EQ(report.damaged.size(), 3u);
   EXPECT_EQ(report.shards, shards - 3);
-  EXPECT_EQ(report.damaged[0].file, "train-00001.rfs");
-  expect_has(report.damaged[0].error, "train-00001.rfs: the checksum must be");
-  EXPECT_EQ(report.damaged[1].file, "train-00003.rfs");
-  expect_has(report.damaged[1].error, "train-00003.rfs");
-  EXPECT_EQ(report.damaged[2].file, "valid-00000.rfs");
-  expect_has(report.damaged[2].error, "must begin with RFSHARD1");
+  const std::pair<const char*, const char*> expected[] = {{"train-00001.rfs", "train-00001.rfs: the checksum must be"},
+                                                          {"train-00003.rfs", "train-00003.rfs"},
+                                                          {"valid-00000.rfs", "must begin with RFSHARD1"}};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(report.damaged[i].file, expected[i].first);
+    expect_has(report.damaged[i].error, expected[i].second);
+  }
 }
 
 TEST_F(Verify, ShardsThatAreNotTheirs) {

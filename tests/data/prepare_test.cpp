@@ -16,12 +16,8 @@ namespace {
 TEST_F(Prepare, TokensAndWordsOfASmallText) {
   write(directory_ / "text/a.txt", "W0x0 zzz\xFF [MASK]\r\n\r\nw1 w1x1\n");
   const PrepareReport report = run({.input = {.document_rule = DocumentRule::kLine}, .valid_fraction = 0});
-  EXPECT_EQ(report.documents, 2);
-  EXPECT_EQ(report.train_tokens, 7);
-  EXPECT_EQ(report.valid_tokens, 0);
-  EXPECT_EQ(report.unknown_tokens, 1);
-  EXPECT_EQ(report.replaced_bytes, 1);
-  EXPECT_EQ(report.input_bytes, 28);
+  EXPECT_EQ(std::tie(report.documents, report.train_tokens, report.valid_tokens), std::tuple(2, 7, 0));
+  EXPECT_EQ(std::tie(report.unknown_tokens, report.replaced_bytes, report.input_bytes), std::tuple(1, 1, 28));
   EXPECT_EQ(text::Tokenizer::load(directory_ / "out").vocabulary().hash(), make_vocabulary(1000).hash());
   EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));
   // w0 is 5 and ##x0 is 6, w1 7 and ##x1 8, by the order of the vocabulary.
@@ -49,9 +45,7 @@ TEST_F(Prepare, SplitsWithInputsOfTheirOwn) {
   const PrepareReport report = run({.input = {.document_rule = DocumentRule::kLine},
                                     .valid_inputs = {directory_ / "valid"},
                                     .test_inputs = {directory_ / "test.txt"}});
-  EXPECT_EQ(report.documents, 203);
-  EXPECT_EQ(report.valid_tokens, 3);
-  EXPECT_EQ(report.test_tokens, 1);
+  EXPECT_EQ(std::tie(report.documents, report.valid_tokens, report.test_tokens), std::tuple(203, 3, 1));
   EXPECT_EQ(report.input_bytes, std::ssize(read(directory_ / "text/a.txt") + read(directory_ / "valid/a.txt")) + 2);
   EXPECT_EQ(tokens("valid"), (std::vector<int32_t>{7, 9, 11}));
   EXPECT_EQ(tokens("test"), (std::vector<int32_t>{13}));
@@ -92,8 +86,7 @@ TEST_F(Prepare, WordsOfJieba) {
   };
   EXPECT_EQ(words(WordRule::kTokenizer), (std::vector<uint8_t>{1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1}));
   EXPECT_EQ(words(WordRule::kJieba), (std::vector<uint8_t>{1, 0, 1, 0, 1, 1, 0, 1, 0, 1, 1}));
-  const nlohmann::json manifest = nlohmann::json::parse(read(directory_ / "out/data.json"));
-  EXPECT_EQ(manifest["words"], "jieba");
+  EXPECT_EQ(nlohmann::json::parse(read(directory_ / "out/data.json"))["words"], "jieba");
 }
 
 TEST_F(Prepare, NamesThatAreNotUtf8) {
@@ -254,9 +247,7 @@ TEST_F(Prepare, ReplacesOnlyItsOwn) {
 // Files and directories that somebody has put beside what prepare wrote.
 TEST_F(Prepare, RefusesToReplaceWhatItDidNotMake) {
   write_lines(10);
-  for (const char* neighbour : {"out.old", "out.preparing.old"}) {
-    write(directory_ / neighbour + "/precious.txt", "text");
-  }
+  for (const char* each : {"out.old", "out.preparing.old"}) write(directory_ / each + "/precious.txt", "text");
   run({});
   const auto first = contents(directory_ / "out");
   for (const std::string precious : {"notes.txt", "run/model.safetensors", "more.rfs", "dict.txt/deep.txt"}) {
@@ -272,25 +263,20 @@ TEST_F(Prepare, RefusesToReplaceWhatItDidNotMake) {
   write(directory_ / "out.preparing/precious.txt", "text");
   expect_parts(run_error({}), {"out.preparing", "precious.txt"});
   EXPECT_EQ(contents(directory_ / "out"), first);
-  for (const char* neighbour : {"out.old", "out.preparing.old", "out.preparing"}) {
-    EXPECT_EQ(read(directory_ / neighbour + "/precious.txt"), "text");
+  for (const char* each : {"out.old", "out.preparing.old", "out.preparing"}) {
+    EXPECT_EQ(read(directory_ / each + "/precious.txt"), "text");
   }
 }
 
 // The result of another run, and an output that holds one.
 class Publish : public Prepare {
  protected:
-  // Replaces the output by a directory of two files; what happened.
-  std::string publish(ExchangeNames exchange) {
+  // Replaces the output by a directory of two files.
+  void publish(ExchangeNames exchange) {
     StagingDirectory staging(directory_ / "out");
     write(staging.directory() + "/data.json", read(directory_ / "out/data.json"));
     write(staging.directory() + "/train-00000.rfs", "new");
-    try {
-      staging.publish(exchange);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    staging.publish(exchange);
   }
   std::string shard() { return read(directory_ / "out/train-00000.rfs"); }
   int64_t entries() { return std::distance(std::filesystem::directory_iterator(directory_.path()), {}); }
@@ -305,7 +291,7 @@ TEST_F(Publish, NamesAreExchangedOrTheOldOneIsMovedAside) {
   };
   for (const ExchangeNames exchange : {&exchange_names, unknown}) {
     run({});
-    EXPECT_EQ(publish(exchange), "");
+    publish(exchange);
     EXPECT_EQ(shard(), "new");
     EXPECT_EQ(entries(), 3);  // text, model, out
     std::filesystem::remove_all(directory_ / "out");
@@ -313,7 +299,7 @@ TEST_F(Publish, NamesAreExchangedOrTheOldOneIsMovedAside) {
   run({});
   const std::string old = shard();
   write(directory_ / "out.preparing.old/precious.txt", "text");
-  expect_has(publish(unknown), "out.preparing.old");
+  expect_has(error_of([&] { publish(unknown); }), "out.preparing.old");
   EXPECT_EQ(shard(), old);
   EXPECT_EQ(read(directory_ / "out.preparing.old/precious.txt"), "text");
 }
@@ -322,8 +308,8 @@ TEST_F(Publish, AFailureKeepsTheOldDirectory) {
   write_lines(10);
   run({});
   const std::string old = shard();
-  expect_has(publish([](const Path&, const Path&) { return std::make_error_code(std::errc::io_error); }),
-             "must be replaceable");
+  const ExchangeNames failing = [](const Path&, const Path&) { return std::make_error_code(std::errc::io_error); };
+  expect_has(error_of([&] { publish(failing); }), "must be replaceable");
   EXPECT_EQ(shard(), old);
   EXPECT_EQ(entries(), 3);
 }

@@ -27,9 +27,7 @@ TEST(Records, TablesNameTheirColumnsAndLines) {
   const auto records = records_of("a.tsv", "\xEF\xBB\xBFid\ttext\n1\tone\n\n2\t\"two\nlines\"\n3\tthree\n");
   ASSERT_EQ(records.size(), 3u);
   EXPECT_EQ(records[1].fields, nlohmann::json({{"id", "2"}, {"text", "two\nlines"}}));
-  EXPECT_EQ(records[0].line, 2);
-  EXPECT_EQ(records[1].line, 4);
-  EXPECT_EQ(records[2].line, 6);
+  EXPECT_EQ(std::tuple(records[0].line, records[1].line, records[2].line), std::tuple(2, 4, 6));
   EXPECT_TRUE(records[2].place().ends_with("a.tsv line 6"));
   EXPECT_EQ(records_of("a.csv", "a,b\n1,2\n")[0].text("b"), "2");
   const auto plain = records_of("a.tsv", "text\n\"quoted\" text\n", {.quotes = Quotes::kText});

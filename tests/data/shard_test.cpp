@@ -32,11 +32,8 @@ std::string signed_bytes(std::string bytes) {
 // Two documents, {1, 2, 999} and {7}; words start at tokens 0, 2 and 3.
 std::string small_shard() {
   std::string bytes = "RFSHARD1";
-  append(bytes, uint32_t{1});
-  append(bytes, uint32_t{2});
-  append(bytes, uint64_t{4});
-  append(bytes, uint64_t{2});
-  append(bytes, uint64_t{1000});
+  for (const uint32_t number : {1, 2}) append(bytes, number);
+  for (const uint64_t count : {4, 2, 1000}) append(bytes, count);
   bytes += kHash;
   bytes.resize(128);
   for (const int id : {1, 2, 999, 7}) append(bytes, static_cast<uint16_t>(id));
@@ -84,9 +81,7 @@ TEST(Shard, HasTheBytesOfTheFormat) {
   write_small(directory / "a.rfs");
   EXPECT_EQ(read(directory / "a.rfs"), small_shard());
   const ShardReader reader(directory / "a.rfs");
-  EXPECT_EQ(reader.tokens(), 4);
-  EXPECT_EQ(reader.documents(), 2);
-  EXPECT_EQ(reader.vocab_size(), 1000);
+  EXPECT_EQ(std::tuple(reader.tokens(), reader.documents(), reader.vocab_size()), std::tuple(4, 2, 1000));
   EXPECT_EQ(reader.vocab_hash(), kHash);
   EXPECT_EQ(reader.document_begin(1), 3);
   EXPECT_EQ(reader.document_begin(2), 4);
@@ -121,8 +116,7 @@ TEST(Shard, EmptyShard) {
   const Directory directory;
   ShardWriter(directory / "a.rfs", 10, kHash).finish();
   const ShardReader reader(directory / "a.rfs");
-  EXPECT_EQ(reader.tokens(), 0);
-  EXPECT_EQ(reader.documents(), 0);
+  EXPECT_EQ(std::tuple(reader.tokens(), reader.documents()), std::tuple(0, 0));
 }
 
 // Behind its new end the last page of a mapped file reads as zeros.
@@ -148,7 +142,7 @@ TEST(Shard, AFileThatIsCutShortWhileItIsReadIsNoticed) {
       }
       continue;
     }
-    EXPECT_NE(message.find(path + "] a file must keep its size"), std::string::npos) << cut << ": " << message;
+    expect_has(message, path + "] a file must keep its size");
   }
 }
 
@@ -171,8 +165,7 @@ TEST(Shard, IsVerifiedWhenItIsFirstRead) {
   for (int64_t document = 0; document < 50; ++document) read(document);
   EXPECT_EQ(split.document_tokens(51), 51 * 7 % 8 + 1);  // needs no token
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const std::string message = error_of([&] { read(51); });
-    expect_has(message, "[shard] " + (directory / "train-50.rfs") + ": the checksum must be");
+    expect_has(error_of([&] { read(51); }), "[shard] " + (directory / "train-50.rfs") + ": the checksum must be");
   }
   change_byte(directory / "train-0.rfs", 128);  // verified, so it is not read again
   read(2);
@@ -245,11 +238,7 @@ TEST(Shard, TruncatedAtEveryLength) {
   const std::string good = small_shard(), path = directory / "a.rfs";
   for (size_t size = 0; size < good.size(); ++size) {
     write(path, good.substr(0, size));
-    const std::string message = read_all(path);
-    ASSERT_NE(message.find(path), std::string::npos) << size << message;
-    if (size > 0) {
-      ASSERT_NE(message.find("got " + std::to_string(size)), std::string::npos) << message;
-    }
+    expect_parts(read_all(path), {path, size > 0 ? "got " + std::to_string(size) : ""});
   }
   write(path, good + "x");
   EXPECT_NE(read_all(path), "");

@@ -20,9 +20,6 @@
 namespace rf::io {
 namespace {
 
-using rf::testing::expect_error;
-using rf::testing::TempDir;
-
 // A disk that is full after `bytes`, for this process: writes beyond fail with EFBIG while the object lives.
 class FullDisk {
  public:
@@ -83,7 +80,6 @@ TEST(Files, WhatIsReadWholeHasALimit) {
   const std::string path = dir / "a";
   write_file(path, "{}");
   std::filesystem::resize_file(path, uintmax_t{3} << 30);
-  expect_error([&] { read_file(path); }, {path, "at most 268435456 bytes", "got 3221225472"});
   expect_error([&] { read_json(path); }, {path, "at most 268435456 bytes", "got 3221225472"});
 }
 

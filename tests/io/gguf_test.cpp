@@ -10,9 +10,6 @@
 namespace rf::io {
 namespace {
 
-using rf::testing::expect_error;
-using rf::testing::MemoryFile;
-
 // The format's bytes, as its description has them.
 class GgufWriter {
  public:
@@ -55,6 +52,7 @@ std::string valid_gguf() {
   return out.pad().bytes();
 }
 
+// tests/oracles/test_gguf_blocks.py has rows of parts of blocks.
 TEST(Gguf, ReadsWhatWasWritten) {
   const MemoryFile memory(valid_gguf());
   const GgufFile file(memory.path());
@@ -68,25 +66,11 @@ TEST(Gguf, ReadsWhatWasWritten) {
   EXPECT_EQ(file.numbers(file.tensors()[0]), (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(file.find("third"), nullptr);
   expect_error([&] { file.numbers(file.tensors()[1]); }, {"second", "F32, F16", "got IQ2_XXS"});
-}
-
-TEST(Gguf, ReadsArrays) {
-  const MemoryFile memory(valid_gguf());
-  const GgufFile file(memory.path());
   EXPECT_EQ(file.strings("words"), (std::vector<std::string>{"a", "\xff"}));
   EXPECT_TRUE(file.strings("none").empty());
   EXPECT_TRUE(file.integers("none").empty());
   expect_error([&] { file.strings("count"); }, {"count", "must be an array of strings"});
   expect_error([&] { file.integers("words"); }, {"words", "must be an array of 32-bit integers"});
-}
-
-TEST(Gguf, RowsAreWholeBlocks) {
-  GgufWriter out;
-  out.number<uint32_t>(3).number<uint64_t>(1).number<uint64_t>(0);
-  out.text("odd").number<uint32_t>(1).number<uint64_t>(33).number<uint32_t>(8).number<uint64_t>(0).pad();
-  const MemoryFile memory(out.bytes());
-  const GgufFile file(memory.path());
-  expect_error([&] { file.check(file.tensors()[0]); }, {"odd", "rows of whole blocks of 32", "got 33"});
 }
 
 std::string two_tensors(uint64_t second_offset) {
@@ -137,9 +121,10 @@ TEST(Gguf, TokensThatEndTextsAreThoseOfLlamaCpp) {
   EXPECT_EQ(end_tokens({"<|end|>", "<|return|>", "<|call|>"}, {{"eos_token_id", 0}}), (Ids{1, 2}));
   EXPECT_EQ(end_tokens({"<|end|>", "<|flush|>", "<|calls|>"}, {}), (Ids{1, 2}));
   EXPECT_EQ(end_tokens({"</s>", "<|tool_response>"}, {}), Ids{1});
+  const std::vector<std::pair<std::string, uint32_t>> outside = {{"eot_token_id", 2}};
   expect_error(
-      [] {
-        end_tokens({"a", "b"}, {{"eot_token_id", 2}});
+      [&] {
+        end_tokens({"a", "b"}, outside);
       },
       {"tokenizer.ggml.eot_token_id", "a token from 0 to 1", "got 2"});
 }

@@ -7,8 +7,6 @@
 namespace rf::io {
 namespace {
 
-using rf::testing::expect_error;
-
 TEST(Json, DuplicateKeysAreAnErrorWithTheirPlace) {
   expect_error([] { parse_json("{\"a\": 1,\n  \"a\": 2}", "run.json"); },
                {"[run.json]", "unique", "\"a\"", "line 2, column 5"});

@@ -9,10 +9,6 @@
 namespace rf::io {
 namespace {
 
-using rf::testing::expect_error;
-using rf::testing::MemoryFile;
-using rf::testing::TempDir;
-
 // A file of the given version with this header text and data.
 std::string npy(std::string_view header, std::string_view data, int version = 1) {
   std::string text("\x93NUMPY");

@@ -17,13 +17,10 @@ class ProgressTest : public ::testing::Test {
   std::string shown(Progress::Show show, Action&& action) {
     ::testing::internal::CaptureStderr();
     {
-      Progress progress(show, clock());
+      Progress progress(show, [this] { return now_; });
       action(progress);
     }
     return ::testing::internal::GetCapturedStderr();
-  }
-  Clock clock() {
-    return [this] { return now_; };
   }
   void wait(double seconds) { now_ += static_cast<int64_t>(seconds * kSecond); }
 
@@ -31,15 +28,13 @@ class ProgressTest : public ::testing::Test {
 };
 
 TEST_F(ProgressTest, NothingWhereNothingIsAskedForOrGiven) {
-  EXPECT_EQ(shown(Progress::Show::kNothing,
-                  [&](Progress& progress) {
-                    progress.update("1 of 2");
-                    wait(60);
-                    progress.update("2 of 2");
-                    progress.message("done");
-                    progress.finish();
-                  }),
-            "");
+  const auto all = [&](Progress& progress) {
+    progress.update("1 of 2");
+    wait(60);
+    progress.message("done");
+    progress.finish();
+  };
+  EXPECT_EQ(shown(Progress::Show::kNothing, all), "");
   EXPECT_EQ(shown(Progress::Show::kTerminal, [](Progress&) {}), "");
   EXPECT_EQ(shown(Progress::Show::kLog, [](Progress&) {}), "");
 }

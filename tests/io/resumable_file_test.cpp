@@ -7,9 +7,6 @@
 namespace rf::io {
 namespace {
 
-using rf::testing::expect_error;
-using rf::testing::TempDir;
-
 TEST(ResumableFile, ContinuesWhereItWas) {
   const TempDir dir;
   const std::string path = dir / "a";

@@ -9,10 +9,6 @@
 namespace rf::io {
 namespace {
 
-using rf::testing::expect_error;
-using rf::testing::MemoryFile;
-using rf::testing::TempDir;
-
 std::string container(std::string_view header, std::string_view data) {
   const uint64_t length = header.size();
   std::string text(reinterpret_cast<const char*>(&length), sizeof length);
@@ -111,14 +107,11 @@ TEST(Safetensors, RefusesBadFields) {
   expect_refused(tensor(fmt::format(R"("shape":[{}])", fmt::join(ones, ","))), "", {"at most 64"});
 }
 
-TEST(Safetensors, RefusesDuplicateNames) {
+TEST(Safetensors, RefusesDuplicateNamesAndMetadataThatAreNoStrings) {
   const std::string entry = R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   expect_refused(fmt::format("{{{},{}}}", entry, entry), "", {"unique", "\"a\""});
   expect_refused(R"({"__metadata__":{},"__metadata__":{}})", "", {"unique", "__metadata__"});
   expect_refused(R"({"__metadata__":{"k":"a","k":"b"}})", "", {"unique", "\"k\""});
-}
-
-TEST(Safetensors, RefusesMetadataThatAreNoStrings) {
   expect_refused(R"({"__metadata__":{"k":1}})", "", {"\"k\"", "a string", "got 1"});
   expect_refused(R"({"__metadata__":{"k":["a"]}})", "", {"\"k\"", "a string", "an array"});
   expect_refused(R"({"__metadata__":"pt"})", "", {"an object", "a string"});

@@ -37,3 +37,7 @@ void expect_error(Action action, std::initializer_list<std::string_view> words) 
 }
 
 }  // namespace rf::testing
+
+namespace rf {
+using rf::testing::expect_error, rf::testing::MemoryFile, rf::testing::TempDir;
+}

@@ -11,8 +11,6 @@ namespace rf {
 namespace {
 
 using nlohmann::json;
-using rf::testing::expect_error;
-using rf::testing::TempDir;
 
 void expect_refused(const json& config, std::initializer_list<std::string_view> words) {
   expect_error([&] { parse_config(config); }, words);
@@ -40,8 +38,7 @@ TEST(Config, WritesWhatItReads) {
   all[2].training_positions = {TrainingPositions::Kind::kShifted, 300};
   all[3].position_encodings = {{.type = "sinusoidal", .options = "{}"}};
   all[3].training_positions = {TrainingPositions::Kind::kAugmented, 0, 5, 0.5, 1.03};
-  all[4].hidden_act = Activation::kSilu;
-  all[5].hidden_act = Activation::kTanh;
+  all[4].hidden_act = Activation::kSilu, all[5].hidden_act = Activation::kTanh;
   for (const ModelConfig& each : all) EXPECT_EQ(parse_config(to_json(each)), each);
   EXPECT_EQ(model_type(all[1]), "rf_encoder");
 }
@@ -177,16 +174,13 @@ TEST(Config, Ranges) {
   expect_refused({{"pad_token_id", -1}}, {"pad_token_id", "-1"});
 }
 
-TEST(Config, HeadSizes) {
+TEST(Config, KeysThatContradict) {
   expect_refused({{"hidden_size", 10}, {"num_attention_heads", 4}}, {"multiple", "10 and 4"});
   const json odd = {{"hidden_size", 9}, {"num_attention_heads", 3}};
   expect_refused(odd, {"head size", "even", "9 / 3 = 3"});
   json without_rotation = odd;
   without_rotation["position_encoding"] = "shaw";
   EXPECT_EQ(parse_config(without_rotation).head_dim(), 3);
-}
-
-TEST(Config, Tasks) {
   expect_refused({{"add_cross_attention", true}}, {"add_cross_attention", "is_decoder"});
   expect_refused({{"problem_type", "ranking"}}, {"problem_type", "ranking"});
   expect_refused({{"problem_type", "single_label_classification"}, {"num_labels", 1}}, {"at least 2 labels"});
@@ -298,18 +292,12 @@ TEST(Config, Architectures) {
   EXPECT_EQ(architecture_of(bert, Head::kPreTraining), "BertForPreTraining");
   EXPECT_EQ(architecture_of({}, Head::kPreTraining), "RoFormerForPreTraining");
   EXPECT_EQ(head_of_architecture("RfEncoderForTokenClassification"), Head::kTokenClassification);
-  expect_error(
-      [] {
-        (void)parse_config({{"architectures", {"BertModel"}}}).head();
-      },
-      {"family", "RoFormerModel", "BertModel"});
+  const json of_bert = {{"architectures", {"BertModel"}}};
+  expect_error([&] { (void)parse_config(of_bert).head(); }, {"family", "RoFormerModel", "BertModel"});
   expect_error([] { head_of_architecture("BartModel"); }, {"RoFormerForMaskedLM", "\"BartModel\""});
   expect_error([] { head_of_architecture("a\x1b[31m\n"); }, {"\"a\\x1b[31m\\x0a\""});
-  expect_error(
-      [] {
-        parse_config({{"architectures", {"RoFormerModel", "RoFormerForMaskedLM"}}}).head();
-      },
-      {"one class", "RoFormerModel, RoFormerForMaskedLM"});
+  const json of_two = {{"architectures", {"RoFormerModel", "RoFormerForMaskedLM"}}};
+  expect_error([&] { (void)parse_config(of_two).head(); }, {"one class", "RoFormerModel, RoFormerForMaskedLM"});
 }
 
 }  // namespace

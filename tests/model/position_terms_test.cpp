@@ -10,7 +10,6 @@
 #include "rf/model/computed_encoding.h"
 
 namespace rf {
-
 namespace {
 
 using Metadata = std::map<std::string, std::string>;
@@ -19,9 +18,7 @@ class PositionTermsTest : public ::testing::Test {
  protected:
   PositionTermsTest() {
     config_.position_encodings = {{.type = "alibi", .options = "{}"}};
-    config_.num_hidden_layers = 2;
-    config_.num_attention_heads = 3;
-    config_.hidden_size = 12;
+    config_.num_hidden_layers = 2, config_.num_attention_heads = 3, config_.hidden_size = 12;
     std::iota(numbers_.begin(), numbers_.end(), 1.0f);
   }
 
@@ -45,7 +42,7 @@ class PositionTermsTest : public ::testing::Test {
     return "none";
   }
 
-  testing::TempDir dir_;
+  TempDir dir_;
   ModelConfig config_;
   std::vector<float> numbers_ = std::vector<float>(1000);
 };
@@ -82,8 +79,7 @@ TEST_F(PositionTermsTest, RefusesDamage) {
   Metadata whole = metadata();
   whole["bias.range"] = "-3 3";
   const auto expect_reason = [&](const char* expected, const std::vector<io::TensorView>& tensors, const Metadata& m) {
-    const std::string found = reason(tensors, m);
-    EXPECT_NE(found.find(expected), std::string::npos) << expected << "\n" << found;
+    tests::expect_has(reason(tensors, m), expected);
   };
   EXPECT_EQ(reason({bias}, whole), "none");
   for (const char* key : {"format", "weights", "tokens", "bias.range"}) {

@@ -10,7 +10,6 @@ namespace rf {
 namespace {
 
 using nlohmann::json;
-using rf::testing::expect_error;
 
 constexpr RopeShape kShape = {.head_dim = 24, .max_position_embeddings = 512};
 
@@ -194,11 +193,9 @@ TEST(RopeSpec, SectionsOfThreeAxes) {
   EXPECT_EQ(read_v5({{"type", "mrope"}, {"rope_type", "default"}, {"mrope_section", sections}}, shape).type,
             RopeType::kDefault);
   for (const json& wrong : {json::array({4, 4, 5}), json::array({12}), json::array({-1, 8, 5}), json(12)}) {
-    expect_error(
-        [&] {
-          read_v5({{"mrope_section", wrong}}, shape);
-        },
-        {"mrope_section must be 3 counts of pairs that sum to 12", wrong.dump()});
+    const json parameters = {{"mrope_section", wrong}};
+    expect_error([&] { read_v5(parameters, shape); },
+                 {"mrope_section must be 3 counts of pairs that sum to 12", wrong.dump()});
   }
   expect_error([&] { read(json::object(), shape); }, {"mrope_section", "got none"});
 }

@@ -9,7 +9,6 @@
 namespace rf {
 namespace {
 
-using rf::testing::expect_error;
 using Shape = std::vector<int64_t>;
 
 // By the ends of names, the first that fits.
@@ -33,12 +32,15 @@ TEST(Weights, Roles) {
   }
 }
 
+ModelConfig roformer_v2(int64_t layers) {
+  ModelConfig c;
+  c.family = Family::kRoFormerV2, c.block = block_of(c.family), c.num_hidden_layers = layers;
+  return c;
+}
+
 // tests/oracles/test_roformer_v2.py reads the others.
 TEST(Weights, BiasesOfRoFormerV2) {
-  ModelConfig c;
-  c.family = Family::kRoFormerV2;
-  c.block = block_of(c.family);
-  c.num_hidden_layers = 1;
+  ModelConfig c = roformer_v2(1);
   c.embedding_size = 6;
   EXPECT_EQ(tied_source(c, "cls.predictions.decoder.bias"), "");
   // A bias of the projection that the model would not add is no harmless extra.
@@ -50,10 +52,7 @@ TEST(Weights, BiasesOfRoFormerV2) {
 }
 
 TEST(Weights, RoFormerV2StartsAsBert4kerasDoes) {
-  ModelConfig c;
-  c.family = Family::kRoFormerV2;
-  c.block = block_of(c.family);
-  c.num_hidden_layers = 4;
+  ModelConfig c = roformer_v2(4);
   const auto deviation = [&](Shape shape, WeightRole role) {
     const InitialValues initial = initial_values(c, {"x", shape, role});
     EXPECT_TRUE(initial.truncated);
@@ -69,9 +68,9 @@ TEST(Weights, RoFormerV2StartsAsBert4kerasDoes) {
 
 // A position encoding's tables decay as embeddings do, its vectors as biases.
 TEST(Weights, Decay) {
-  EXPECT_TRUE(decays(WeightRole::kMatrix, 2));
-  EXPECT_TRUE(decays(WeightRole::kEmbedding, 2));
-  EXPECT_TRUE(decays(WeightRole::kEncoding, 2));
+  for (const WeightRole role : {WeightRole::kMatrix, WeightRole::kEmbedding, WeightRole::kEncoding}) {
+    EXPECT_TRUE(decays(role, 2));
+  }
   EXPECT_FALSE(decays(WeightRole::kEncoding, 1));
   for (const WeightRole role :
        {WeightRole::kBias, WeightRole::kNormGain, WeightRole::kNormBias, WeightRole::kTable, WeightRole::kBuffer}) {

@@ -1,15 +1,15 @@
-// RoFormer by itself: what Python does not reach of initialisation, packing, dropout and errors
-// (tests/nn/test_inputs.py).
+// What Python does not reach of models: initial values, errors (tests/nn/test_inputs.py), dropout of probabilities in
+// the loops.
 #include "rf/nn/model.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 
 #include "rf/io/error.h"
+#include "rf/nn/attention.h"
 #include "rf/nn/linear_attention.h"
-#include "small_model.h"
 #include "temporary_files.h"
 #include "tolerances.h"
 
@@ -20,7 +20,13 @@ using namespace rf::tests;
 
 #define EXPECT_ERROR(call, text) expect_has(error_of([&] { (void)(call); }), text)
 
-double largest(const at::Tensor& x) { return x.abs().max().item<double>(); }
+ModelConfig small_config() {
+  ModelConfig config;
+  config.vocab_size = 37, config.hidden_size = 24, config.embedding_size = 16, config.intermediate_size = 20;
+  config.num_hidden_layers = config.num_attention_heads = 2, config.max_position_embeddings = 16;
+  config.type_vocab_size = 3, config.num_labels = 4;
+  return config;
+}
 
 // R-HF-14.
 TEST(RoFormerInit, HasTheStatisticsOfTheRoles) {
@@ -39,7 +45,7 @@ TEST(RoFormerInit, HasTheStatisticsOfTheRoles) {
       continue;
     }
     if (spec.name == "roformer.embeddings.word_embeddings.weight") {
-      EXPECT_EQ(largest(value[config.pad_token_id]), 0);
+      EXPECT_FALSE(value[config.pad_token_id].any().item<bool>());
       value = value.narrow(0, 1, value.size(0) - 1);
     }
     const double n = static_cast<double>(value.numel()), s = config.initializer_range;
@@ -51,9 +57,16 @@ TEST(RoFormerInit, HasTheStatisticsOfTheRoles) {
 }
 
 TEST(RoFormerInput, ErrorsOfWhatPythonDoesNotGive) {
-  const auto model = small_model(small_config());
-  EXPECT_ERROR(model->forward(Input{}), "must be [batch, tokens]");
-  EXPECT_ERROR(model->set_position_table(at::zeros({4, 10})), "must be [rows, 12], got [4, 10]");
+  Model model(small_config(), Head::kMaskedLm);
+  EXPECT_ERROR(model.forward(Input{}), "must be [batch, tokens]");
+  EXPECT_ERROR(model.set_position_table(at::zeros({4, 10})), "must be [rows, 12], got [4, 10]");
+}
+
+TEST(Attention, TheLoopsKnowNoDropout) {
+  DropoutKey key;
+  const at::Tensor q = at::randn({1, 3, 1, 8}, at::kDouble);
+  const AttentionContext context{make_positions(at::arange(3)), at::Tensor(), {}, Kernel::kRef};
+  EXPECT_ERROR(attention(q, q, q, {}, context, 0.5, &key), "[attention] dropout must be 0 with kernel ref, got 0.5");
 }
 
 // Of its authors' program from state 1234567: draws are the same on every machine.

@@ -3,6 +3,7 @@
 Complex words (Wang et al. 2020, section 2; R-ABS-10) in NumPy's complex numbers, and FLOATER (Liu et al. 2020;
 R-ABS-11), which is added in every layer, by Runge-Kutta steps."""
 
+import copy
 import math
 from functools import partial
 
@@ -13,9 +14,9 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
-from encoding_case import TINY_IDS, TINY_MODEL, parameter
+from encoding_case import TINY_IDS, TINY_MODEL, Case, assert_same, parameter, perturbed
 from initial_values import WIDTH, equal, normal, zero
-from tolerances import T1_ATOL, T1_RTOL, T2_ATOL, T2_RTOL, T4_MAX
+from tolerances import T1_ATOL, T1_RTOL, T2_ATOL, T2_RTOL
 
 STARTS = {"learned": {"weight": normal}}
 REFUSED = {"sinusoidal": [
@@ -82,19 +83,14 @@ def test_scaled_words_are_vaswanis():
     """sqrt(E) w + p, and token types as they are: the embeddings of a model beside another's whose words are scaled."""
     sizes = TINY_MODEL | {"embedding_size": 9}  # no square, and another width than the model's
     scaled = {"type": "sinusoidal", "scale_embedding": True}
-    torch.manual_seed(0)
-    ours = roformer_cpp.build_model(sizes | {"position_encoding": scaled})
+    ours = perturbed(roformer_cpp.build_model(sizes | {"position_encoding": scaled}))
     plain = roformer_cpp.build_model(sizes | {"position_encoding": "sinusoidal"})
-    state = {name: value + 0.3 * torch.randn(value.shape) for name, value in ours.state_dict().items()}
-    ours.load_state_dict(state)
+    state, types = ours.state_dict(), torch.ones_like(TINY_IDS)
     (words,) = (name for name in state if name.endswith("word_embeddings.weight"))
-    types = torch.ones_like(TINY_IDS)
-    with torch.no_grad():
-        plain.load_state_dict(state)
-        unscaled = plain.encode(TINY_IDS, token_type_ids=types)
-        plain.load_state_dict(state | {words: (3 * state[words].double()).float()})
-        got, expected = ours.encode(TINY_IDS, token_type_ids=types), plain.encode(TINY_IDS, token_type_ids=types)
-    assert (got - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+    plain.load_state_dict(state)
+    got, unscaled = (model.encode(TINY_IDS, token_type_ids=types) for model in (ours, plain))
+    plain.load_state_dict(state | {words: (3 * state[words].double()).float()})
+    assert_same(got, plain.encode(TINY_IDS, token_type_ids=types))
     assert (got - unscaled).abs().max() > 0.01
 
 
@@ -168,12 +164,8 @@ def test_starts_as_sinusoids_do():
 
 def test_a_model_is_one_without_positions_over_turned_words():
     """Also where embeddings are narrower than the model."""
-    torch.manual_seed(0)
     sizes = TINY_MODEL | {"embedding_size": 8}
-    ours = roformer_cpp.build_model(sizes | {"position_encoding": "complex"})
-    with torch.no_grad():
-        for parameter in ours.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape))
+    ours = perturbed(roformer_cpp.build_model(sizes | {"position_encoding": "complex"}))
     state = ours.state_dict()
     frequencies = state.pop("position_encoding.word_freqs").double().numpy()
     (words,) = (name for name in state if name.endswith("word_embeddings.weight"))
@@ -182,12 +174,9 @@ def test_a_model_is_one_without_positions_over_turned_words():
         turned = state[words].double().numpy().copy()
         turned[row] = of_the_paper(turned[row], frequencies, row.numpy(), np.arange(len(row)))
         plain.load_state_dict(state | {words: torch.from_numpy(turned).float()})
-        with torch.no_grad():
-            got, expected = ours.encode(row[None]), plain.encode(row[None])
-        assert (got - expected).abs().max() <= T4_MAX * expected.abs().max()
+        assert_same(ours.encode(row[None]), plain.encode(row[None]))
     plain.load_state_dict(state)
-    with torch.no_grad():
-        assert (got - plain.encode(TINY_IDS[-1:])).abs().max() > 0.01
+    assert (ours.encode(TINY_IDS) - plain.encode(TINY_IDS)).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("words, ids, positions, message", [
@@ -204,9 +193,8 @@ def test_refuses_words(words, ids, positions, message):
 
 def test_words_are_changed_once():
     scaled = roformer_cpp.encoding("sinusoidal", embedding_size=E, scale_embedding=True)
-    with pytest.raises(
-        ValueError, match=r"\[position_encoding\] word embeddings must be changed by one encoding, got 2"
-    ):
+    message = r"\[position_encoding\] word embeddings must be changed by one encoding, got 2"
+    with pytest.raises(ValueError, match=message):
         roformer_cpp.combine_encodings([complex_of("none"), scaled])
     plain = roformer_cpp.encoding("sinusoidal", embedding_size=E)
     combined, alone = roformer_cpp.combine_encodings([plain, complex_of("none")]), complex_of("none")
@@ -226,29 +214,15 @@ REFUSED |= {"floater": [
 
 SWEEP_KEYS = {"floater": {"time_step": 0.05}}
 # The authors' program: Xavier's normal draw, and biases 0.
-STARTS |= {
-    "floater": {
-        "start": normal,
-        **{f"h.{i}.weight": partial(normal, deviation=math.sqrt(2 / (2 * WIDTH + 1))) for i in (0, 1)},
-        **{f"h.{i}.bias": zero for i in (0, 1)},
-    }
-}
+XAVIER = partial(normal, deviation=math.sqrt(2 / (2 * WIDTH + 1)))
+STARTS["floater"] = {"start": normal, "h.0.weight": XAVIER, "h.1.weight": XAVIER, "h.0.bias": zero, "h.1.bias": zero}
 
 C, LAYERS, DT = 6, 2, 0.25
 AT = [0, 1, 2, 5, 3, 0]
 
 
 def floater_of(**options):
-    return roformer_cpp.encoding("floater", hidden_size=C, num_hidden_layers=LAYERS, **{"time_step": DT} | options)
-
-
-def drawn_floater(**options):
-    encoding = floater_of(**options).double()
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for each in encoding.parameters():
-            each.normal_(0, 0.5, generator=generator)
-    return encoding
+    return Case(width=C).encoding("floater", num_hidden_layers=LAYERS, **{"time_step": DT} | options)
 
 
 def network(encoding):
@@ -282,7 +256,7 @@ def layer_input(encoding, positions, layer):
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("layer", range(LAYERS))
 def test_vectors_are_those_of_the_equation(layer, steps):
-    encoding = drawn_floater(steps=steps)
+    encoding = floater_of(steps=steps)
     rows = runge_kutta(network(encoding), parameter(encoding, f"layer.{layer}.start"), 6, DT, steps)
     np.testing.assert_allclose(layer_input(encoding, AT, layer)[0], rows[AT], atol=T1_ATOL, rtol=T1_RTOL)
     assert np.abs(np.diff(rows, axis=0)).max(1).min() > 0.01
@@ -292,42 +266,31 @@ def test_vectors_are_those_of_the_equation(layer, steps):
 
 def test_a_model_projects_the_sum():
     """With all tokens at one position, W (x + p) + b is a model without positions whose biases are b + W p."""
-    torch.manual_seed(0)
     floater = {"type": "floater", "time_step": DT}
-    ours = roformer_cpp.build_model(TINY_MODEL | {"position_encoding": floater})
-    with torch.no_grad():
-        for each in ours.parameters():
-            each.add_(0.3 * torch.randn(each.shape))
-    state = {name: value.clone() for name, value in ours.state_dict().items()}
-    of_encoding = {
-        name.split("position_encoding.")[1]: state.pop(name) for name in list(state) if "position_enc" in name
-    }
-    encoding = roformer_cpp.encoding("floater", hidden_size=16, num_hidden_layers=2, time_step=DT)
-    encoding.load_state_dict(of_encoding)
-    plain = roformer_cpp.build_model(TINY_MODEL | {"position_encoding": "none"})
-    results = []
+    ours = perturbed(roformer_cpp.build_model(TINY_MODEL | {"position_encoding": floater}))
+    state, encoding = ours.state_dict(), copy.deepcopy(ours.position_encoding).double()
+    state = {name: value for name, value in state.items() if "position_encoding" not in name}
+    plain, results = roformer_cpp.build_model(TINY_MODEL | {"position_encoding": "none"}), []
     for at in (0, 3):
         shifted = dict(state)
         for layer in range(2):
-            rows = runge_kutta(network(encoding.double()), parameter(encoding, f"layer.{layer}.start"), at + 1, DT, 1)
+            rows = runge_kutta(network(encoding), parameter(encoding, f"layer.{layer}.start"), at + 1, DT, 1)
             for side in ("query", "key", "value"):
                 (name,) = (n for n in state if n.endswith(f"layer.{layer}.attention.self.{side}.weight"))
                 bias = name.replace("weight", "bias")
                 shifted[bias] = (state[bias].double() + state[name].double() @ torch.from_numpy(rows[at])).float()
         plain.load_state_dict(shifted)
-        with torch.no_grad():
-            got = ours.encode(TINY_IDS, positions=torch.full_like(TINY_IDS, at))
-            expected = plain.encode(TINY_IDS)
-        assert (got - expected).abs().max() <= T4_MAX * expected.abs().max()
-        results.append(got)
+        results.append(ours.encode(TINY_IDS, positions=torch.full_like(TINY_IDS, at)))
+        assert_same(results[-1], plain.encode(TINY_IDS))
     assert (results[0] - results[1]).abs().max() > 0.01
 
 
 def test_combined_vectors_are_added():
-    parts = [floater_of(), roformer_cpp.encoding("sinusoidal", embedding_size=C, num_hidden_layers=2), floater_of()]
-    combined, at = roformer_cpp.combine_encodings(parts), torch.arange(4)
-    expected = parts[0].layer_input(at, layer=1) + parts[2].layer_input(at, layer=1)
-    assert torch.equal(combined.layer_input(at, layer=1), expected)
+    sinusoidal = roformer_cpp.encoding("sinusoidal", embedding_size=C, num_hidden_layers=2)
+    parts = [floater_of(), sinusoidal, floater_of(time_step=1.0)]
+    combined, at, given = roformer_cpp.combine_encodings(parts), torch.arange(4), {"layer": 1, "dtype": torch.float64}
+    expected = parts[0].layer_input(at, **given) + parts[2].layer_input(at, **given)
+    assert torch.equal(combined.layer_input(at, **given), expected)
     assert torch.equal(combined.input(at), parts[1].input(at)) and parts[1].layer_input(at) is None
 
 

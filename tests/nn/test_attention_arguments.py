@@ -81,32 +81,23 @@ def test_linear_attention_scale():
     expected = torch.einsum("bhts,bshd->bthd", weights / weights.sum(-1, keepdim=True), v)
     out = linear_attention(q, k, v, "relu", projection=projection, scale=0.3)
     torch.testing.assert_close(out, expected, atol=tol.LINEAR_F64, rtol=0)
-    layer = LinearAttention(q.shape[3], feature_map="relu").eval()
+    layer, options = LinearAttention(q.shape[3], feature_map="relu").eval(), {"scale": 0.3, "is_causal": True}
     rows = layer.projection.double()
-    assert torch.equal(layer(q, k, v, scale=0.3), linear_attention(q, k, v, "relu", projection=rows, scale=0.3))
+    assert torch.equal(layer(q, k, v, **options), linear_attention(q, k, v, "relu", projection=rows, **options))
 
 
-@pytest.mark.parametrize(
-    ("run", "message"),
-    [
-        (lambda *x: attention(*x, Terms(scale=1.0), scale=0.5), "[attention] scale must be given once, got 0.5 and"),
-        (lambda *x: attention(*x, scale=float("nan")), "[attention] scale must be finite, got nan"),
-        (lambda *x: linear_attention(*x, scale=0.5), "got 0.5 with elu"),
-        (lambda *x: linear_attention(*x, "relu", scale=-0.5), "scale must be a number > 0 and go with feature_map"),
-        (
-            lambda *x: linear_attention(*x, "relu", Terms(scale=1.0), scale=0.5),
-            "[linear_attention] scale must be given once, got 0.5 and the terms' 1.0",
-        ),
-        (
-            lambda q, k, v: attention(q[0], k, v, heads_first=True),
-            "[attention] q must be [batch, heads, tokens, head_dim] (heads_first), got [5, 4, 6]",
-        ),
-        (
-            lambda q, k, v: linear_attention(q, k, v[0], heads_first=True),
-            "[linear_attention] v must be [batch, heads, tokens, head_dim] (heads_first), got [7, 2, 6]",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("run", "message"), [
+    (lambda *x: attention(*x, Terms(scale=1.0), scale=0.5), "[attention] scale must be given once, got 0.5 and"),
+    (lambda *x: attention(*x, scale=float("nan")), "[attention] scale must be finite, got nan"),
+    (lambda *x: linear_attention(*x, scale=0.5), "got 0.5 with elu"),
+    (lambda *x: linear_attention(*x, "relu", scale=-0.5), "scale must be a number > 0 and go with feature_map"),
+    (lambda *x: linear_attention(*x, "relu", Terms(scale=1.0), scale=0.5),
+     "[linear_attention] scale must be given once, got 0.5 and the terms' 1.0"),
+    (lambda q, k, v: attention(q[0], k, v, heads_first=True),
+     "[attention] q must be [batch, heads, tokens, head_dim] (heads_first), got [5, 4, 6]"),
+    (lambda q, k, v: linear_attention(q, k, v[0], heads_first=True),
+     "[linear_attention] v must be [batch, heads, tokens, head_dim] (heads_first), got [7, 2, 6]"),
+])  # fmt: skip
 def test_what_is_refused(run, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         run(*drawn())

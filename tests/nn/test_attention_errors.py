@@ -26,6 +26,18 @@ def all_refuse(message, tensors, *arguments, **options):
     refuses(ValueError, message.replace("Double", "Float"), *single, *arguments, kernel="auto", **options)
 
 
+def zeros(*shape):
+    return torch.zeros(shape)
+
+
+def rotation(*shape):
+    return Rotation(zeros(*shape), zeros(*shape))
+
+
+def table(lo, hi, *shape):
+    return DistanceTable(zeros(*shape), lo, hi)
+
+
 @pytest.mark.parametrize(("change", "message"), [
     ((None, lambda k: k[:1], None), "k must be [batch, keys, key_heads, head_dim] to match q, [2, 3, 4, 6], got [1,"),
     ((None, None, lambda v: v[:, :3]), "value_dim] to match k, [2, 4, 2, 6], got [2, 3, 2, 6]"),
@@ -37,28 +49,18 @@ def test_data(change, message):
     all_refuse(message, [x if f is None else f(x) for f, x in zip(change, data(*SHAPE), strict=True)])
 
 
-def test_dtypes_differ():
+def test_dtypes_dimensions_and_names():
     q, k, v = data(*SHAPE)
     rule = "[attention] k must be [batch, tokens, heads, size] of"
     refuses(ValueError, f"{rule} Double, got Float [2, 4, 2, 6]", q, k.float(), v)
     refuses(ValueError, f"{rule} Float, got Double [2, 4, 2, 6]", q.float(), k, v.float())
-
-
-def test_dimensions():
-    q, k, v = data(*SHAPE)
     refuses(ValueError, "[attention] q must be [batch, tokens, heads, head_dim], got [3, 4, 6]", q[0], k, v)
-
-
-def zeros(*shape):
-    return torch.zeros(shape)
-
-
-def rotation(*shape):
-    return Rotation(zeros(*shape), zeros(*shape))
-
-
-def table(lo, hi, *shape):
-    return DistanceTable(zeros(*shape), lo, hi)
+    refuses(ValueError, "kernel must be auto, fused, explicit or ref, got", q, k, v, kernel="fast")
+    terms = Terms(value_table=table(-1, 1, 1, 3, D))
+    refuses(ValueError, "value_table.width must be 5, got 6", q, k, v[..., :5], terms)
+    rule = "[terms] layout must be pairs or halves, got 'interleaved'"
+    refuses(ValueError, rule, q, k, v, Terms(layout="interleaved"))
+    refuses(TypeError, "[terms] pair_bias must be a tensor, got list", q, k, v, Terms(pair_bias=[[0.0]]))
 
 
 SCORES = "must be [1 or batch, 1 or heads,"
@@ -98,12 +100,6 @@ def test_terms(terms, message):
     all_refuse(message, data(*SHAPE), Terms(**terms))
 
 
-def test_value_tables_have_the_size_of_values():
-    q, k, v = data(*SHAPE)
-    terms = Terms(value_table=table(-1, 1, 1, 3, D))
-    refuses(ValueError, "value_table.width must be 5, got 6", q, k, v[..., :5], terms)
-
-
 def test_positions():
     q, k, v = data(*SHAPE)
     rows = {"key_positions": torch.arange(4)}
@@ -111,9 +107,8 @@ def test_positions():
     refuses(ValueError, "query_positions must be [1 or 2, 3], got [1, 2]", q, k, v, positions=torch.arange(2), **rows)
     refuses(ValueError, "[1 or 2, 3], got [3, 3]", q, k, v, positions=torch.arange(3).expand(3, 3), **rows)
     refuses(ValueError, "positions must come with key_positions, got key_positions alone", q, k, v, **rows)
-    refuses(
-        ValueError, "key_positions must be given when there are not as many keys", q, k, v, positions=torch.arange(3)
-    )
+    rule = "key_positions must be given when there are not as many keys"
+    refuses(ValueError, rule, q, k, v, positions=torch.arange(3))
     terms = all_terms(*SHAPE[:4])
     far = {"positions": torch.arange(3), "key_positions": torch.arange(4) - 2**53 - 2}
     bias = Terms(bias=DistanceTable(zeros(1, 3), 0, 2))
@@ -126,12 +121,8 @@ def test_masks_and_windows():
     tensors = data(*SHAPE)
     refuses(ValueError, "mask must be bool, [B, S] or four dimensions", *tensors, mask=torch.ones(2, 4))
     refuses(ValueError, "got torch.bool [2, 3, 4]", *tensors, mask=torch.ones(2, 3, 4, dtype=torch.bool))
-    refuses(
-        ValueError,
-        "mask must be bool and broadcast to [batch, heads, queries, keys] = [2, 4, 3, 4], got Bool [3, 1, 1, 4]",
-        *tensors,
-        mask=torch.ones(3, 4, dtype=torch.bool),
-    )
+    rule = "mask must be bool and broadcast to [batch, heads, queries, keys] = [2, 4, 3, 4], got Bool [3, 1, 1, 4]"
+    refuses(ValueError, rule, *tensors, mask=torch.ones(3, 4, dtype=torch.bool))
     for window in (-1, 1.5, (1, -2), (1, 2, 3)):
         rule = "window must be a number >= 0 or (left, right) with -1 for no limit"
         refuses(ValueError, f"{rule}, got {window}", *tensors, window=window)
@@ -149,35 +140,20 @@ def test_packed_sequences():
     refuses(ValueError, "cu_seqlens must be int32 or int64", q, k, v, cu_seqlens=ends.float())
     refuses(ValueError, "cu_seqlens must be int32 or int64", q, k, v, cu_seqlens=ends[:, None])
     refuses(ValueError, "cu_seqlens_k must come with cu_seqlens", q, k, v, cu_seqlens_k=ends)
-    other_ends = torch.tensor([0, 1, 4])
     rule = "cu_seqlens_k must have the shape of cu_seqlens_q, [2], got [3]"
-    refuses(ValueError, rule, q, k, v, cu_seqlens=ends, cu_seqlens_k=other_ends)
+    refuses(ValueError, rule, q, k, v, cu_seqlens=ends, cu_seqlens_k=torch.tensor([0, 1, 4]))
     mask = torch.ones(1, 4, dtype=torch.bool)
     refuses(ValueError, "packed sequences must not have a mask", q, k, v, cu_seqlens=ends, mask=mask)
     two = [x.expand(2, -1, -1, -1) for x in (q, k, v)]
     refuses(ValueError, "batch must be 1 with packed sequences, got 2", *two, cu_seqlens=ends)
 
 
-def test_kernels():
-    tensors = data(*SHAPE)
-    refuses(ValueError, "kernel must be auto, fused, explicit or ref, got", *tensors, kernel="fast")
-
-
 def test_what_the_fused_kernel_needs():
-    q, k, v = data(*SHAPE)
-    single = tuple(x.float() for x in (q, k, v))
-    needs = "[attention] kernel fused needs"
-    refuses(ValueError, f"{needs} float32, bfloat16 or float16, got Double", q, k, v, kernel="fused")
-    target = roformer_cpp.target()
+    tensors, needs = data(*SHAPE), "[attention] kernel fused needs"
+    refuses(ValueError, f"{needs} float32, bfloat16 or float16, got Double", *tensors, kernel="fused")
+    single, target = (x.float() for x in tensors), roformer_cpp.target()
     roformer_cpp.set_target("ref")
     try:
         refuses(ValueError, f"{needs} RF_KERNEL not to be ref, got RF_KERNEL=ref", *single, kernel="fused")
     finally:
         roformer_cpp.set_target("" if target != "ref" else "ref")
-
-
-def test_names_and_layouts():
-    terms = Terms(layout="interleaved")
-    refuses(ValueError, "[terms] layout must be pairs or halves, got 'interleaved'", *data(*SHAPE), terms)
-    terms = Terms(pair_bias=[[0.0]])
-    refuses(TypeError, "[terms] pair_bias must be a tensor, got list", *data(*SHAPE), terms)

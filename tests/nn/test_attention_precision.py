@@ -33,26 +33,17 @@ def test_a_long_plain_sequence(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_terms_may_be_of_another_dtype(dtype, terms_dtype):
     torch.manual_seed(0)
-    q, k, v = data(*SHAPE, dtype=dtype)
-    terms = all_terms(*SHAPE[:4], dtype=terms_dtype)
-    positions, key_positions = positions_of("steps", *SHAPE[:3])
-    outs = [
-        attention(q, k, v, terms, positions=positions, key_positions=key_positions, kernel=kernel)
-        for kernel in ("explicit", "ref")
-    ]
+    tensors, terms = data(*SHAPE, dtype=dtype), all_terms(*SHAPE[:4], dtype=terms_dtype)
+    places = dict(zip(("positions", "key_positions"), positions_of("steps", *SHAPE[:3]), strict=True))
+    outs = [attention(*tensors, terms, **places, kernel=kernel) for kernel in ("explicit", "ref")]
     assert outs[0].dtype == outs[1].dtype == dtype
-    atol, rtol = {
-        torch.float64: (tol.T1_ATOL, tol.T1_RTOL),
-        torch.float32: (tol.T3_ATOL, tol.T3_RTOL),
-        torch.bfloat16: (tol.BF16_ATTENTION, tol.BF16_ATTENTION),
-    }[dtype]
+    bounds = {torch.float64: (tol.T1_ATOL, tol.T1_RTOL), torch.float32: (tol.T3_ATOL, tol.T3_RTOL)}
+    atol, rtol = bounds.get(dtype, (tol.BF16_ATTENTION, tol.BF16_ATTENTION))
     torch.testing.assert_close(*outs, atol=atol, rtol=rtol)
 
 
 def test_weights_below_normal_numbers_are_zero():
     """Products of subnormal numbers would be some 100 times slower."""
-    q, k, v = (
-        torch.tensor(x).reshape(1, -1, 1, 2) for x in ([1.0, 0.0], [0.0, 0.0, -90.0, 0.0], [1.0, 1.0, 2e38, 1.0])
-    )
-    out = attention(q, k, v, scale=1.0)
+    numbers = [1.0, 0.0], [0.0, 0.0, -90.0, 0.0], [1.0, 1.0, 2e38, 1.0]
+    out = attention(*(torch.tensor(x).reshape(1, -1, 1, 2) for x in numbers), scale=1.0)
     assert torch.equal(out, torch.ones_like(out))

@@ -82,6 +82,10 @@ def made(name, **keys):
     return roformer_cpp.encoding(name, head_dim=HEAD_DIM, **keys)
 
 
+def assert_same_rows(ours, theirs):
+    assert torch.equal(ours.query.cos, theirs.query.cos) and torch.equal(ours.key.sin, theirs.key.sin)
+
+
 # ---- parts of the head ----
 
 
@@ -105,22 +109,18 @@ def test_flat_indices_are_those_of_numpy():
     without_grid = made("axial-nd", axes_dims_rope=[8, 8, 8])
     expected = without_grid.terms(axes)
     for shape in (GRID, [-1, 3, 5]):
-        terms = made("axial-nd", grid_shape=shape).terms(POSITIONS)
-        assert torch.equal(terms.query.cos, expected.query.cos)
-        assert torch.equal(terms.key.sin, expected.key.sin)
+        assert_same_rows(made("axial-nd", grid_shape=shape).terms(POSITIONS), expected)
     far = made("axial-nd", grid_shape=[-1, 3, 5]).terms(torch.tensor([15 * 1000 + 7])).query
     assert torch.equal(far.cos, without_grid.terms(torch.tensor([[[1000, 1, 2]]])).query.cos)
-    with pytest.raises(
-        ValueError, match=r"\[axial-nd\] grid_shape must be given where positions have no axes, got none"
-    ):
+    message = r"\[axial-nd\] grid_shape must be given where positions have no axes, got none"
+    with pytest.raises(ValueError, match=message):
         without_grid.terms(POSITIONS)
 
 
 @pytest.mark.parametrize("keys", [{}, {"rope_theta": 100.0}])
 def test_two_equal_axes_are_axial(keys):
-    ours = made("axial-nd", grid_shape=[-1, 5], **keys).terms(POSITIONS)
-    theirs = made("axial", grid_width=5, **keys).terms(POSITIONS)
-    assert torch.equal(ours.query.cos, theirs.query.cos) and torch.equal(ours.key.sin, theirs.key.sin)
+    ours, theirs = made("axial-nd", grid_shape=[-1, 5], **keys), made("axial", grid_width=5, **keys)
+    assert_same_rows(ours.terms(POSITIONS), theirs.terms(POSITIONS))
 
 
 def test_partial_rotation_leaves_the_end_of_the_head():
@@ -147,8 +147,7 @@ def test_text_is_ordinary_rotary_embedding(layout):
     for text in (positions, positions[None, :, None].expand(1, 7, 3)):
         terms = mrope(layout=layout).terms(text)
         assert terms.layout == layout
-        assert torch.equal(terms.query.cos, rope.query.cos)
-        assert torch.equal(terms.key.sin, rope.key.sin)
+        assert_same_rows(terms, rope)
 
 
 def test_the_length_is_that_of_the_longest_axis():

@@ -17,24 +17,20 @@ BLOCK = {**TINY_MODEL, "model_type": "rf_encoder", "block": "modernbert", "num_h
 LONG = torch.randint(1, 37, (2, 20), generator=torch.Generator().manual_seed(0))
 
 
-def built(head="Model", spread=0.1, **keys):
+def built(head="Model", **keys):
     model = roformer_cpp.build_model(BLOCK | keys, f"RfEncoder{head}")
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(spread * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
     return model
 
 
 def theirs_of(model):
     """ModernBERT of transformers in float64, with the same weights."""
-    config = transformers.ModernBertConfig(
-        **{key: BLOCK[key] for key in (*TINY_MODEL, "local_attention")},
-        pad_token_id=0,
-        norm_eps=model.config["layer_norm_eps"],
-        rope_parameters={
-            f"{each}_attention": {"rope_type": "default", "rope_theta": 1e4} for each in ("full", "sliding")
-        },
-    )
+    keys = {key: BLOCK[key] for key in (*TINY_MODEL, "local_attention")} | {"pad_token_id": 0}
+    kinds = ("full_attention", "sliding_attention")
+    rope = {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in kinds}
+    config = transformers.ModernBertConfig(**keys, norm_eps=model.config["layer_norm_eps"], rope_parameters=rope)
     oracle = transformers.ModernBertModel(config).double().eval()
     ours = dict(model.named_parameters())
     values = {"embeddings.tok_embeddings.weight": ours["embeddings.word_embeddings.weight"]}
@@ -45,9 +41,8 @@ def theirs_of(model):
         projections = [layer[f"attention.self.{each}.weight"] for each in ("query", "key", "value")]
         values[f"layers.{i}.attn.Wqkv.weight"] = torch.cat(projections)
         values[f"layers.{i}.attn.Wo.weight"] = layer["attention.output.dense.weight"]
-        values[f"layers.{i}.mlp.Wi.weight"] = torch.cat(
-            [layer["intermediate.gate.weight"], layer["intermediate.dense.weight"]]
-        )
+        halves = [layer["intermediate.gate.weight"], layer["intermediate.dense.weight"]]
+        values[f"layers.{i}.mlp.Wi.weight"] = torch.cat(halves)
         values[f"layers.{i}.mlp.Wo.weight"] = layer["output.dense.weight"]
         values[f"layers.{i}.mlp_norm.weight"] = layer["output.LayerNorm.weight"]
         if i > 0:
@@ -58,17 +53,16 @@ def theirs_of(model):
 
 def test_as_modernbert():
     """A padded row too; every key of the block is in its place, as ours has none that theirs lacks."""
-    model = built(position_encoding={"type": "rope", "layout": "halves"}, type_vocab_size=0)
+    keys = {"position_encoding": {"type": "rope", "layout": "halves"}, "type_vocab_size": 0}
+    model = built(**keys)
     oracle = theirs_of(model)
     assert sum(x.numel() for x in model.parameters()) == sum(x.numel() for x in oracle.parameters())
     mask = torch.ones_like(LONG)
     mask[1, 13:] = 0
     with torch.no_grad():
-        ours = model(LONG, mask)["hidden"]
-        theirs = oracle(LONG, mask).last_hidden_state
+        ours, theirs = model(LONG, mask)["hidden"], oracle(LONG, mask).last_hidden_state
     assert_close(ours[mask.bool()].numpy(), theirs[mask.bool()].numpy())
-    without = built(position_encoding={"type": "rope", "layout": "halves"}, type_vocab_size=0, local_attention=None)
-    assert (without(LONG)["hidden"] - model(LONG)["hidden"]).abs().max() > 0.01
+    assert (built(**keys, local_attention=None)(LONG)["hidden"] - model(LONG)["hidden"]).abs().max() > 0.01
 
 
 # What is added to words, to every layer's input, and turns words; scores that read tokens; tables of keys and values;
@@ -80,9 +74,7 @@ def test_encodings(name, tmp_path):
     head = "ForCausalLM" if INFOS[name]["needs_causal"] else "ForMaskedLM"
     model = built(head, **keys, is_decoder=INFOS[name]["needs_causal"])
     ours = model(LONG)["logits"].detach()
-    tensors = model._tensors()
-    again = model._script.forward(tensors, False, {"input_ids": LONG}, 1, None)["logits"]
-    assert torch.equal(again, ours)
+    assert torch.equal(model._script.forward(model._tensors(), False, {"input_ids": LONG}, 1, None)["logits"], ours)
     model.save(tmp_path)
     assert torch.equal(roformer_cpp.load_model(tmp_path)(LONG)["logits"], ours)
     try:

@@ -76,19 +76,14 @@ def test_equation_of_t5(causal, scale):
 
 # ---- TUPE ----
 
-REFUSED |= {
-    "tupe-a": [({"relative_attention_num_buckets": 32}, "relative_attention_num_buckets")],
-    "tupe-r": [
-        ({"relative_attention_num_buckets": 7}, "relative_attention_num_buckets must be even.*7"),
-        ({"relative_attention_max_distance": 8}, "relative_attention_max_distance must be.*8"),
-    ],
-}
+REFUSED["tupe-a"] = [({"relative_attention_num_buckets": 32}, "relative_attention_num_buckets")]
+REFUSED["tupe-r"] = [
+    ({"relative_attention_num_buckets": 7}, "relative_attention_num_buckets must be even.*7"),
+    ({"relative_attention_max_distance": 8}, "relative_attention_max_distance must be.*8"),
+]
 
-TUPE_A = {
-    **dict.fromkeys(("pos", "pos_q_weight", "pos_k_weight"), normal),
-    **dict.fromkeys(("pos_ln_bias", "pos_q_bias", "pos_k_bias"), zero),
-    "pos_ln_weight": one,
-}
+TUPE_A = dict.fromkeys(("pos", "pos_q_weight", "pos_k_weight"), normal) | {"pos_ln_weight": one}
+TUPE_A |= dict.fromkeys(("pos_ln_bias", "pos_q_bias", "pos_k_bias"), zero)
 STARTS |= {"tupe-a": TUPE_A, "tupe-r": {**TUPE_A, "relative_attention_bias": normal}}
 
 
@@ -146,12 +141,9 @@ def test_resets_have_buckets_of_their_own():
 def test_beyond_the_table(name):
     encoding = roformer_cpp.encoding(name, max_position_embeddings=10)
     assert encoding.terms(torch.tensor([9])).position_query.shape[1] == 10
-    with pytest.raises(ValueError, match=rf"\[{name}\] positions must be in 0..9.*got 10"):
-        encoding.terms(torch.tensor([0, 10]))
-    with pytest.raises(ValueError, match="got 12"):
-        encoding.terms(torch.tensor([3]), torch.tensor([12, 3]))
-    with pytest.raises(ValueError, match="got -1"):
-        encoding.terms(torch.tensor([-1, 3]))
+    for places, got in (([[0, 10]], 10), ([[3], [12, 3]], 12), ([[-1, 3]], -1)):
+        with pytest.raises(ValueError, match=rf"\[{name}\] positions must be in 0..9.*got {got}"):
+            encoding.terms(*map(torch.tensor, places))
 
 
 # ---- DeBERTa ----
@@ -174,13 +166,9 @@ REFUSED |= {"deberta": [
     ({"norm_rel_ebd": "layer_norm", "layer_norm_eps": 2.0}, "layer_norm_eps must be.*2"),
 ]}  # fmt: skip
 
-STARTS |= {
-    "deberta": {
-        **dict.fromkeys(("rel_embeddings", "pos_key_proj_weight", "pos_query_proj_weight"), normal),
-        **dict.fromkeys(("pos_key_proj_bias", "pos_query_proj_bias"), zero),
-    },
-    "deberta-literal": {"rel_embeddings": normal},
-}
+STARTS["deberta-literal"] = {"rel_embeddings": normal}
+STARTS["deberta"] = dict.fromkeys(("rel_embeddings", "pos_key_proj_weight", "pos_query_proj_weight"), normal)
+STARTS["deberta"] |= dict.fromkeys(("pos_key_proj_bias", "pos_query_proj_bias"), zero)
 
 FAR = [3, 0, 9, 40, 41, 90, 7]
 K = 6
@@ -293,7 +281,7 @@ def test_fewer_positions_than_the_buckets_of_one_distance_are_refused(buckets, m
         rows_by_distance(range(1), buckets, max_positions)
 
 
-@pytest.mark.parametrize(("name", "config"), [("deberta", {"share_att_key": True}), ("deberta-literal", {})])
-def test_shared_projections_must_be_given(name, config):
-    with pytest.raises(ValueError, match=rf"\[{name}\] .*projections"):
-        roformer_cpp.encoding(name, **config).terms(torch.arange(3))
+def test_shared_projections_must_be_given():
+    for name, config in (("deberta", {"share_att_key": True}), ("deberta-literal", {})):
+        with pytest.raises(ValueError, match=rf"\[{name}\] .*projections"):
+            roformer_cpp.encoding(name, **config).terms(torch.arange(3))

@@ -125,14 +125,9 @@ REFUSED |= {"dape": [
 
 SWEEP_KEYS |= {"dape": {"mlp_width": 3}}
 # The authors' program: torch's linear layers of scores and biases of the heads.
-STARTS |= {
-    "dape": {
-        "bias.log_r1": of_log(2),
-        "bias.log_r2": of_log(1),
-        **{f"mlp2_0_{part}": of_linear(2 * HEADS) for part in ("weight", "bias")},
-        **{f"mlp2_2_{part}": of_linear(32) for part in ("weight", "bias")},
-    }
-}
+STARTS["dape"] = {f"mlp2_0_{part}": of_linear(2 * HEADS) for part in ("weight", "bias")}
+STARTS["dape"] |= {f"mlp2_2_{part}": of_linear(32) for part in ("weight", "bias")}
+STARTS["dape"] |= {"bias.log_r1": of_log(2), "bias.log_r2": of_log(1)}
 
 INNER = 5
 POSITIONS = torch.tensor([[0, 1, 2, 5, 6, 40, 7], [3, 9, 4, 0, 50, 1, 2]])  # of each row
@@ -198,12 +193,8 @@ def test_refuses_other_heads_and_rows():
 # ---- PaTH ----
 
 SWEEP_KEYS |= {"path": {"w_rank": 3}}
-STARTS |= {
-    "path": {
-        **dict.fromkeys(("w_proj_0_weight", "w_proj_1_weight", "w_conv1d_weight", "bt_proj_weight"), normal),
-        "bt_proj_bias": zero,
-    }
-}
+PATH = ("w_proj_0_weight", "w_proj_1_weight", "w_conv1d_weight", "bt_proj_weight")
+STARTS["path"] = dict.fromkeys(PATH, normal) | {"bt_proj_bias": zero}
 
 RANK, TAPS = 3, 3
 
@@ -214,8 +205,7 @@ def path_of(case, layers=2):
 
 def reflections(case, encoding, b, h, of_sequence):
     """H_t of each token."""
-    names = ("w_proj_0_weight", "w_proj_1_weight", "w_conv1d_weight", "bt_proj_weight", "bt_proj_bias")
-    inner, outer, taps, u, bias = (parameter(encoding, f"layer.{LAYER}.{name}") for name in names)
+    inner, outer, taps, u, bias = (parameter(encoding, f"layer.{LAYER}.{name}") for name in (*PATH, "bt_proj_bias"))
     z = [outer @ inner @ x for x in case.y[b]]
     found = []
     for t, x in enumerate(case.y[b]):
@@ -254,9 +244,8 @@ def test_scores_by_the_tokens_between(of, score_of, keys):
     case.check(encoding, score_of(case, encoding), at[-case.x.shape[1] :], at, layer=LAYER, causal=True)
 
 
-@pytest.mark.parametrize(
-    "of_sequence", [[0, 0, 0, 1, 1, 1, 1], [0, 1, 0, 0, 1, 0, 1], [5, 5, 2, 2, 2, 9, 9], [0, 0, 1, 0, -1, 1, 1]]
-)
+@pytest.mark.parametrize("of_sequence", [
+    [0, 0, 0, 1, 1, 1, 1], [0, 1, 0, 0, 1, 0, 1], [5, 5, 2, 2, 2, 9, 9], [0, 0, 1, 0, -1, 1, 1]])  # fmt: skip
 @pytest.mark.parametrize("queries", [7, 3])
 def test_packed_sequences_do_not_see_each_other(of_sequence, queries):
     """Neither in products nor in the convolution, also where a sequence comes back."""
@@ -324,8 +313,6 @@ def test_long_rows_keep_their_precision():
     (True, torch.zeros(1, 7, 8), 3, r"\[path\] queries must have 2 heads, got 3"),
 ])  # fmt: skip
 def test_what_path_refuses(causal, hidden, heads, words):
-    x = torch.zeros(1, 7, heads, 4)
+    x, shape = torch.zeros(1, 7, heads, 4), {"num_attention_heads": 2, "head_dim": 4, "is_decoder": causal}
     with pytest.raises(ValueError, match=words):
-        roformer_cpp.encoding("path", num_attention_heads=2, head_dim=4, is_decoder=causal).terms(
-            torch.arange(7), hidden_states=hidden, queries=x, keys=x
-        )
+        roformer_cpp.encoding("path", **shape).terms(torch.arange(7), hidden_states=hidden, queries=x, keys=x)

@@ -1,10 +1,10 @@
-"""Dropout of models: where its draws come from (nn/include/rf/nn/model.h). Rates and scales are tested in C++."""
+"""Dropout of models: where its draws come from (nn/include/rf/nn/model.h). Rates and scales are tested in C++, passes
+that are computed again in tests/python/test_torch_module.py."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 
 import roformer_cpp
 from encoding_case import TINY_IDS as IDS
@@ -65,41 +65,13 @@ def test_a_key_decides_alone():
         model(IDS, dropout_key=[3])
 
 
-def test_a_pass_that_is_computed_again_drops_the_same():
-    """Gradient checkpointing: the backward runs the forward a second time."""
-    model = training_model()
-    given = torch.linspace(-1, 2, 2 * 9 * 37).view(2, 9, 37)
-
-    def gradients(run):
-        torch.manual_seed(4)
-        for parameter in model.parameters():
-            parameter.grad = None
-        first, second = run(IDS), run(IDS + 1)  # two micro-batches
-        ((first + second) * given).sum().backward()
-        return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
-
-    def forward(ids):
-        return model(ids)["logits"]
-
-    plain = gradients(forward)
-    again = gradients(lambda ids: checkpoint(forward, ids, use_reentrant=False))
-    assert len(plain) > 0 and any(grad.any() for grad in plain)
-    assert all(torch.equal(a, b) for a, b in zip(again, plain, strict=True))
-
-
 def test_passes_at_once_share_nothing():
     model = training_model()
-    keys = [(seed, step) for seed in range(4) for step in range(6)]
-    alone = {key: passes(model, 1, dropout_key=key)[0] for key in keys}
-    found = {}
 
     def run(seed):
-        for key in [key for key in keys if key[0] == seed]:
-            found[key] = passes(model, 1, dropout_key=key)[0]
+        return [passes(model, 1, dropout_key=(seed, step))[0] for step in range(6)]
 
-    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(torch.equal(found[key], alone[key]) for key in keys)
+    alone = [run(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for expected, found in zip(alone, pool.map(run, range(4)), strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))

@@ -30,17 +30,14 @@ DTYPES = {
 
 
 every = pytest.mark.parametrize("name", INFOS)
-every_path = pytest.mark.parametrize(
-    ("name", "path"), [(name, path) for path in ("explicit", "fused") for name in INFOS]
-)
+every_path = pytest.mark.parametrize("name, path", [(name, path) for path in ("explicit", "fused") for name in INFOS])
 
 
 def make(name, seed=0, **config):
     torch.manual_seed(seed)
     shape = {"num_hidden_layers": LAYERS, "num_attention_heads": H, "head_dim": D, "max_position_embeddings": ROWS}
-    shape |= {"vocab_size": WORDS}
-    causal = {"is_decoder": INFOS[name]["needs_causal"]}
-    return roformer_cpp.encoding(name, **shape, **causal, **sweep_keys(name, D), **config)
+    shape |= {"vocab_size": WORDS, "is_decoder": INFOS[name]["needs_causal"]}
+    return roformer_cpp.encoding(name, **shape, **sweep_keys(name, D), **config)
 
 
 class Layer:
@@ -64,17 +61,9 @@ class Layer:
             keys = (positions if key_positions is None else key_positions).shape[-1]
             hidden = torch.randn(1, keys, C, generator=torch.Generator().manual_seed(2)).to(self.dtype)
         q, k = (self.heads(hidden, weight, dtype) for weight in self.weights[:2])
-        return self.encoding.terms(
-            positions,
-            key_positions,
-            layer=LAYERS - 1,
-            sequences=sequences,
-            projections=self.weights,
-            hidden_states=hidden,
-            queries=q[:, k.shape[1] - positions.shape[-1] :],
-            keys=k,
-            dtype=dtype or self.of_data,
-        )
+        given = {"sequences": sequences, "projections": self.weights, "hidden_states": hidden, "keys": k}
+        given |= {"queries": q[:, k.shape[1] - positions.shape[-1] :], "dtype": dtype or self.of_data}
+        return self.encoding.terms(positions, key_positions, layer=LAYERS - 1, **given)
 
     def heads(self, x, weight, dtype=None):
         return (x @ weight.T).unflatten(-1, (H, D)).to(dtype or self.of_data)
@@ -119,14 +108,10 @@ def is_visible(a, b):
 
 @every
 def test_the_table_says_everything(name):
+    """Terms need what `reads` lists, and nothing else."""
     info = INFOS[name]
     assert all(info[key] for key in info if isinstance(info[key], str))
     assert (ROOT / info["file"]).is_file() and (ROOT / info["test"]).is_file()
-
-
-@every
-def test_the_table_says_what_terms_read(name):
-    """Terms need what `reads` lists, and nothing else."""
     layer = Layer(name)
     hidden = layer.draw()
     q, k = (layer.heads(hidden, weight) for weight in layer.weights[:2])
@@ -361,12 +346,9 @@ def test_packed_sequences_equal_separate_ones(name, path):
     layer, lengths = Layer(name, path), [4, 1, 6]
     x = layer.draw(1, sum(lengths))
     ends = torch.tensor([0, *lengths]).cumsum(0)
-    out = layer(
-        x,
-        torch.cat([torch.arange(length) for length in lengths]),
-        sequences=torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))[None],
-        cu_seqlens=ends,
-    )
+    sequences = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))[None]
+    positions = torch.cat([torch.arange(length) for length in lengths])
+    out = layer(x, positions, sequences=sequences, cu_seqlens=ends)
     for begin, end in pairwise(ends.tolist()):
         assert_same(out[:, begin:end], layer(x[:, begin:end]))
 
@@ -429,10 +411,9 @@ def test_several_axes_are_refused(name):
 
 @pytest.mark.parametrize("layer", [-1, LAYERS])
 def test_layers_are_counted(layer):
-    with pytest.raises(ValueError, match=f"below num_hidden_layers {LAYERS}, got {layer}"):
-        make("none").terms(torch.arange(T), layer=layer)
-    with pytest.raises(ValueError, match=f"below num_hidden_layers {LAYERS}, got {layer}"):
-        make("floater").layer_input(torch.arange(T), layer=layer)
+    for call in (make("none").terms, make("floater").layer_input):
+        with pytest.raises(ValueError, match=f"below num_hidden_layers {LAYERS}, got {layer}"):
+            call(torch.arange(T), layer=layer)
 
 
 def test_combination():
@@ -443,14 +424,9 @@ def test_combination():
     terms = combined.terms(at, layer=1)
     for name, part in (("key_table", parts[2]), ("value_table", parts[2]), ("bias", parts[3])):
         assert torch.equal(getattr(terms, name).rows, getattr(part.terms(at, layer=1), name).rows)
-    assert sorted(combined.state_dict()) == sorted(
-        ["0.weight", *(f"2.layer.{layer}.{what}" for layer in range(LAYERS) for what in ("key", "value"))]
-    )
+    tables = {f"2.layer.{layer}.{what}" for layer in range(LAYERS) for what in ("key", "value")}
+    assert set(combined.state_dict()) == {"0.weight", *tables}
     assert combined.state_dict()["0.weight"].data_ptr() == parts[0].weight.data_ptr()
     assert not combined.changes_with_length
-
-
-def test_a_term_is_set_once():
-    combined = roformer_cpp.combine_encodings([make("nezha"), make("shaw")])
     with pytest.raises(ValueError, match="each term must be set by one encoding, got key_table from two"):
-        combined.terms(torch.arange(T))
+        roformer_cpp.combine_encodings([make("nezha"), make("shaw")]).terms(at)

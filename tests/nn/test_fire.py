@@ -17,15 +17,8 @@ REFUSED = {"fire": [
 
 SWEEP_KEYS = {"fire": {"init_L": 2.5}}
 # Appendix A of the paper: c 0.1, and torch's linear layers of 1 and of 32 inputs.
-STARTS = {
-    "fire": {
-        "c": equal(0.1),
-        "L_multiplier": one,
-        "mlp_0_weight": of_linear(1),
-        "mlp_0_bias": of_linear(1),
-        "mlp_2_weight": of_linear(32),
-    }
-}
+STARTS = {"fire": {"c": equal(0.1), "L_multiplier": one, "mlp_2_weight": of_linear(32)}}
+STARTS["fire"] |= {"mlp_0_weight": of_linear(1), "mlp_0_bias": of_linear(1)}
 
 HEADS, INIT_L, LAYER = 3, 7.0, 1
 NAMES = ["c", "L_multiplier", "mlp_0_weight", "mlp_0_bias", "mlp_2_weight"]
@@ -34,6 +27,7 @@ NAMES = ["c", "L_multiplier", "mlp_0_weight", "mlp_0_bias", "mlp_2_weight"]
 U = [0.0, 0.0, 0.0, 1.0, 2.0, -1.0, 1.0, -1.0, 0.7, -0.5, 1e-3, -3.0, 0.9]
 T = [0.5, -0.5, 0.0, -0.25, -0.5, 0.25, 0.0, 0.0, 0.3, 0.9, -2.0, 0.6, -0.6]
 
+UP, DOWN = torch.arange(24), torch.arange(23, -1, -1)
 POSITIONS = {
     "steps": (torch.arange(33), torch.arange(33)),
     "later queries": (torch.arange(20, 33), torch.arange(33)),
@@ -43,10 +37,7 @@ POSITIONS = {
     "packed": (torch.cat([torch.arange(9), torch.arange(17)]),) * 2,
     "far apart": (torch.tensor([3, 10**6, 2**40]), torch.tensor([0, 2**40 - 5, 77])),
     "batch of keys": (torch.arange(12), torch.stack([torch.arange(12), torch.arange(12).flip(0)])),
-    "mixed batch": (
-        torch.tensor([[3], [20], [20]]),
-        torch.stack([torch.arange(24), torch.arange(24).flip(0), torch.arange(24)]),
-    ),
+    "mixed batch": (torch.tensor([[3], [20], [20]]), torch.stack([UP, DOWN, UP])),
     "batch": (torch.stack([torch.arange(12), torch.arange(3, 15)]),) * 2,
 }
 
@@ -118,16 +109,14 @@ def test_float32(which):
     bias, (expected, leaves) = bias_of(encoding, *POSITIONS[which]), formula(encoding, *POSITIONS[which])
     assert bias.dtype == torch.float32
     torch.testing.assert_close(bias.double(), expected, atol=T2_ATOL, rtol=T2_RTOL)
-    ours = gradients(bias, parameters_of(encoding))
-    for got, want in zip(ours, gradients(expected, leaves), strict=True):
-        scale = want.abs().max().item()
-        torch.testing.assert_close(got.double(), want, **COMPILED_GRADIENT_F32 | {"atol": FIRE_GRADIENT_F32 * scale})
+    for got, want in zip(gradients(bias, parameters_of(encoding)), gradients(expected, leaves), strict=True):
+        atol = FIRE_GRADIENT_F32 * want.abs().max().item()
+        torch.testing.assert_close(got.double(), want, **COMPILED_GRADIENT_F32 | {"atol": atol})
 
 
 def test_same_bits_for_any_number_of_threads():
     encoding = fire(torch.float32)
-    at, threads = torch.arange(200), torch.get_num_threads()
-    results = []
+    at, threads, results = torch.arange(200), torch.get_num_threads(), []
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
@@ -135,8 +124,8 @@ def test_same_bits_for_any_number_of_threads():
             results.append([bias.detach(), *gradients(bias, parameters_of(encoding))])
     finally:
         torch.set_num_threads(threads)
-    for others in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], others, strict=True))
+    for same in zip(*results, strict=True):
+        assert torch.equal(same[0], same[1]) and torch.equal(same[0], same[2])
 
 
 def test_gradients_of_gradients():

@@ -57,20 +57,16 @@ def test_projections_start_at_the_range_where_scores_are_scaled(position_encodin
     check_normal(plain["encoder.layer.1.attention.self.query.weight"].detach().double().numpy(), "query")
 
 
-@pytest.mark.parametrize(("name", "scales"), [("rope", True), ({"scale": "sqrt"}, True), ({}, False)])
-def test_layers_start_as_models_do(name, scales):
+@pytest.mark.parametrize("name, keys, scales", [("rope", {}, True), ("t5", {"scale": "sqrt"}, True), ("t5", {}, False)])
+def test_layers_start_as_models_do(name, keys, scales):
     """Without 1/sqrt(D), as T5's authors draw the projections (mesh_tensorflow, transformer_layers.py): q and k of
     inputs N(0, 1) then have a product N(0, 1). Otherwise as torch.nn.Linear."""
     torch.manual_seed(3)
     heads, head_dim, width = 8, 16, 96
     shape = {"num_attention_heads": heads, "head_dim": head_dim, "hidden_size": width}
-    encoding = (
-        roformer_cpp.encoding("t5", **name, **shape) if isinstance(name, dict) else roformer_cpp.encoding(name, **shape)
-    )
-    layers = (
-        roformer_cpp.Attention(width, heads, encoding, head_dim=head_dim),
-        roformer_cpp.EncoderLayer(width, heads, encoding, head_dim=head_dim).attention,
-    )
+    encoding = roformer_cpp.encoding(name, **keys, **shape)
+    layers = [roformer_cpp.Attention(width, heads, encoding, head_dim=head_dim)]
+    layers += [roformer_cpp.EncoderLayer(width, heads, encoding, head_dim=head_dim).attention]
     for layer in layers:
         for part, deviation in (("query", (width * head_dim) ** -0.5), ("key", width**-0.5), ("value", None)):
             weight, bias = (x.detach().double().numpy() for x in getattr(layer, part).parameters())

@@ -5,20 +5,14 @@ import pytest
 import torch
 
 import roformer_cpp
-import tolerances as tol
-from encoding_case import TINY_MODEL
-from nn.test_model import ids_of, perturbed
+from encoding_case import TINY_MODEL, assert_same, perturbed
+from nn.test_model import ids_of
 
 SIZES = TINY_MODEL | {"hidden_size": 24, "embedding_size": 16, "max_position_embeddings": 16, "type_vocab_size": 3}
 
 
 def build(head="RoFormerForMaskedLM", **changes):
     return perturbed(roformer_cpp.build_model(SIZES | changes, head))
-
-
-def assert_same(ours, expected):
-    assert ours.isfinite().all()
-    assert (ours - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
 
 
 @pytest.mark.parametrize("dropout", [0.0, 1e-6])  # the fused and the explicit path; 1e-6 rounds to nothing dropped

@@ -16,11 +16,8 @@ B, T, S, H, D, DV, M = 2, 5, 7, 2, 6, 3, 10
 
 
 def qkv(queries=T, keys=S, dtype=torch.float64, seed=0):
-    return (
-        normal(B, queries, H, D, seed=seed + 1, dtype=dtype),
-        normal(B, keys, H, D, seed=seed + 2, dtype=dtype),
-        normal(B, keys, H, DV, seed=seed + 3, dtype=dtype),
-    )
+    sizes = enumerate(((queries, D), (keys, D), (keys, DV)), seed + 1)
+    return [normal(B, tokens, H, size, seed=each, dtype=dtype) for each, (tokens, size) in sizes]
 
 
 def projection_of(name):
@@ -40,8 +37,10 @@ def terms_of(angles):
     return Terms(query=rotation(angles[0]), key=rotation(angles[1]))
 
 
-def as_numpy(*tensors):
-    return [None if t is None else t.detach().numpy() for t in tensors]
+def by_loops(name, *tensors, **options):
+    """Of q, k, v and the projection of maps that have one."""
+    q, k, v, *projection = (x.numpy() for x in tensors if x is not None)
+    return reference.attention(q, k, v, name, *projection, **options)
 
 
 def close(actual, expected, rtol=tolerances.LINEAR_F64):
@@ -68,16 +67,8 @@ def test_equals_the_double_loop(name, causal, site):
     options = {"rope_site": "after_map" if site == "both" else site, "rotate_denominator": site == "both"}
     terms = None if angles is None else terms_of(angles)
     out = linear_attention(q, k, v, name, terms, is_causal=causal, key_mask=mask, projection=projection, **options)
-    expected = reference.attention(
-        *as_numpy(q, k, v, torch.zeros(0))[:3],
-        name,
-        *as_numpy(projection),
-        causal=causal,
-        mask=mask.numpy(),
-        angles=angles,
-        site=options["rope_site"],
-        rotate_denominator=options["rotate_denominator"],
-    )
+    options = {"site": options["rope_site"], "rotate_denominator": options["rotate_denominator"]}
+    expected = by_loops(name, q, k, v, projection, causal=causal, mask=mask.numpy(), angles=angles, **options)
     assert (expected[1] == 0).all() and (out[1] == 0).all()
     close(out, expected, tolerances.LINEAR_ROTATED_DENOMINATOR if site == "both" else tolerances.LINEAR_F64)
 
@@ -96,16 +87,9 @@ def test_packed_rows_of_a_model(causal):
     operator = torch.ops.roformer.linear_attention
     out, _ = operator(q, k, v, *terms.arguments(), "{}", None, causal, mask, sequences, None)
     for row in range(B):
-        one = slice(row, row + 1)
-        expected = reference.attention(
-            *as_numpy(q[one], k[one], v[one]),
-            "elu",
-            causal=causal,
-            mask=mask[one].numpy(),
-            sequences=sequences[row].numpy(),
-            angles=(angles[row][S - T :], angles[row]),
-        )
-        close(out[one], expected)
+        one, own = slice(row, row + 1), {"angles": (angles[row][S - T :], angles[row]), "causal": causal}
+        own |= {"mask": mask[row : row + 1].numpy(), "sequences": sequences[row].numpy()}
+        close(out[one], by_loops("elu", q[one], k[one], v[one], **own))
     assert (out[0, 3] == 0).all()
 
 
@@ -120,16 +104,8 @@ def test_packed_sequences_are_separate(name, causal):
     options = {"projection": projection, "is_causal": causal, "rope_site": "after_map"}
     terms = terms_of((angles, angles))
     out = linear_attention(q, k, v, name, terms, cu_seqlens=torch.tensor([0, 3, 3, 4, 7]), **options)
-    sequences = np.array([0, 0, 0, 1, 2, 2, 2])
-    expected = reference.attention(
-        *as_numpy(q, k, v, projection)[:3],
-        name,
-        *as_numpy(projection),
-        causal=causal,
-        sequences=sequences,
-        angles=(angles, angles),
-    )
-    close(out, expected)
+    rules = {"causal": causal, "sequences": np.array([0, 0, 0, 1, 2, 2, 2]), "angles": (angles, angles)}
+    close(out, by_loops(name, q, k, v, projection, **rules))
 
 
 # ---- claims ----
@@ -173,9 +149,9 @@ def test_exponentials_do_not_overflow(name, causal):
     projection = None if name == "shen" else projection_of(name).float()
     out = linear_attention(q, far, v, name, is_causal=causal, projection=projection)
     shift = 1000 if name == "shen" else 0  # which cancels
-    exact = as_numpy(q.double(), far.double() - shift, v.double(), None if projection is None else projection.double())
-    expected = reference.attention(*exact[:3], name, exact[3], causal=causal)
-    np.testing.assert_allclose(out.numpy(), expected, rtol=0, atol=tolerances.LINEAR_F32 * np.abs(exact[2]).max())
+    exact = q.double(), far.double() - shift, v.double(), None if projection is None else projection.double()
+    expected, atol = by_loops(name, *exact, causal=causal), tolerances.LINEAR_F32 * v.abs().max().item()
+    np.testing.assert_allclose(out.numpy(), expected, rtol=0, atol=atol)
 
 
 # ---- gradients ----
@@ -218,17 +194,15 @@ def test_rotations_of_another_dtype():
     close(linear_attention(q, k, v, terms=low), linear_attention(q, k, v, terms=terms), tolerances.LINEAR_F32)
 
 
-@pytest.mark.parametrize(
-    ("batch", "queries", "keys"), [(0, 3, 3), (1, 0, 0), (1, 0, 4), (1, 3, 0), (1, 5, 2), (1, 1, 1)]
-)
+@pytest.mark.parametrize("sizes", [(0, 3, 3), (1, 0, 0), (1, 0, 4), (1, 3, 0), (1, 5, 2), (1, 1, 1)])
 @pytest.mark.parametrize("name", reference.CAUSAL_MAPS)
-def test_empty_and_short(batch, queries, keys, name):
+def test_empty_and_short(sizes, name):
     """No tokens at all; more queries than keys, of which the first have none."""
+    batch, queries, keys = sizes
     q, k, v = normal(batch, queries, H, D), normal(batch, keys, H, D, seed=1), normal(batch, keys, H, DV, seed=2)
     for causal in (False, True):
         projection = projection_of(name)
-        arrays = as_numpy(q, k, v, projection)
-        expected = reference.attention(*arrays[:3], name, arrays[3], causal=causal)
+        expected = by_loops(name, q, k, v, projection, causal=causal)
         for kernel in ("explicit", "ref"):
             close(linear_attention(q, k, v, name, is_causal=causal, projection=projection, kernel=kernel), expected)
 
@@ -238,7 +212,7 @@ def test_denominator_eps(causal):
     """R-LIN-02: it is added to the sum divided by the exponential of the largest element of the keys a query sees."""
     q, k, v = (x[:1, :, :1] for x in qkv(queries=S))
     seen = np.tri(S) if causal else np.ones((S, S))
-    rows, keys, values = as_numpy(q[0, :, 0], k[0, :, 0], v[0, :, 0])
+    rows, keys, values = (x[0, :, 0].numpy() for x in (q, k, v))
     largest = np.array([keys[seen[m] > 0].max() for m in range(S)])
     features = np.exp(rows) / np.exp(rows).sum(1, keepdims=True)
     weights = features @ np.exp(keys).T * seen * np.exp(-largest)[:, None]

@@ -41,6 +41,7 @@ def rotation(cos, sin=None):
     ({"feature_map": "cosine", "rotate_denominator": True}, "rotate_denominator must be false .* before_map"),
     ({"rope_site": "none", "rotate_denominator": True}, "linear.rotate_denominator must be false .* none"),
     ({"eps": -1.0}, "linear.eps must be a number >= 0 and <= 1, got -1"),
+    ({"eps": float("nan")}, r"\[linear_attention\] options must be finite numbers, .*'eps': nan"),
     ({"feature_eps": 0.5}, "linear.feature_eps must only be given with feature_map favor or relu, got 0.5"),
     ({"feature_map": "favor", "feature_eps": 2.0}, "linear.feature_eps must be a number .*, got 2"),
     ({"projection": torch.zeros(8, 4)}, "projection must be given with feature_map favor and relu, .* got one"),
@@ -68,17 +69,12 @@ def test_bad_shapes(tensors, message):
         linear_attention(*tensors)
 
 
-def test_state_with_other_keys_than_queries():
-    state = LinearAttentionState()
+def test_states_of_other_calls():
+    state, one = LinearAttentionState(), Q[:1]
     with pytest.raises(ValueError, match=r"as many queries as keys .*, got 2 queries and 3 keys"):
         linear_attention(Q[:, 1:], Q, Q, is_causal=True, state=state)
     with pytest.raises(ValueError, match="no packing, got 3 queries and 3 keys, packed"):
-        one = Q[:1]
         linear_attention(one, one, one, is_causal=True, state=state, cu_seqlens=torch.tensor([0, 3]))
-
-
-def test_state_of_other_calls():
-    state = LinearAttentionState()
     linear_attention(Q, Q, Q, "shen", is_causal=True, state=state, kernel="explicit")
     for tensors, name, message in (
         ((Q[:1],) * 3, "shen", r"sum of the state must be Float \[1, 2, 4, 4\], got Float \[2, 2, 4, 4\]"),
@@ -93,13 +89,10 @@ def test_state_of_other_calls():
         linear_attention(Q, Q, Q, "shen", is_causal=True, state=state)
 
 
-@pytest.mark.parametrize("ends", [[0, 2], [1, 3], [0, 2, 1, 3], [3]])
-def test_bad_cu_seqlens(ends):
-    with pytest.raises(ValueError, match=r"cu_seqlens must rise from 0 to the 3 keys, got \["):
-        linear_attention(Q, Q, Q, cu_seqlens=torch.tensor(ends))
-
-
-def test_kinds_of_cu_seqlens():
+def test_bad_cu_seqlens():
+    for ends in ([0, 2], [1, 3], [0, 2, 1, 3], [3]):
+        with pytest.raises(ValueError, match=r"cu_seqlens must rise from 0 to the 3 keys, got \["):
+            linear_attention(Q, Q, Q, cu_seqlens=torch.tensor(ends))
     for ends in (torch.tensor([[0, 3]]), torch.tensor(3), torch.tensor([0.0, 3.0]), torch.zeros(0, dtype=torch.int64)):
         with pytest.raises(ValueError, match=r"cu_seqlens must be int32 or int64 \[sequences \+ 1\], got torch"):
             linear_attention(Q[:1], Q[:1], Q[:1], cu_seqlens=ends)
@@ -107,11 +100,6 @@ def test_kinds_of_cu_seqlens():
         linear_attention(Q, Q, Q, cu_seqlens=torch.tensor([0, 3]))
     none = Q[:1, :0]
     assert linear_attention(none, none, none, cu_seqlens=torch.tensor([0])).shape == none.shape
-
-
-def test_numbers_that_are_not_finite():
-    with pytest.raises(ValueError, match=r"\[linear_attention\] options must be finite numbers, .*'eps': nan"):
-        linear_attention(Q, Q, Q, eps=float("nan"))
 
 
 @pytest.mark.parametrize(("options", "message"), [
@@ -135,12 +123,9 @@ def test_bad_options(options, message):
         LinearAttention(4, **options)
 
 
-@pytest.mark.parametrize("sizes", [(0, 4), (4, 0)])
-def test_bad_draws(sizes):
-    with pytest.raises(ValueError, match="must be positive, got {} and {}".format(*sizes)):
-        roformer_cpp.orthogonal_features(*sizes, seed=0)
-
-
-@pytest.mark.parametrize("redundant", ["before_map", "none"])
-def test_odd_features_where_nothing_turns_them(redundant):
-    assert LinearAttention(4, feature_map="favor", num_features=7, rope_site=redundant)(Q, Q, Q).shape == Q.shape
+def test_bad_draws_and_odd_features_where_nothing_turns_them():
+    for sizes in ((0, 4), (4, 0)):
+        with pytest.raises(ValueError, match="must be positive, got {} and {}".format(*sizes)):
+            roformer_cpp.orthogonal_features(*sizes, seed=0)
+    for redundant in ("before_map", "none"):
+        assert LinearAttention(4, feature_map="favor", num_features=7, rope_site=redundant)(Q, Q, Q).shape == Q.shape

@@ -92,10 +92,9 @@ def test_error_beside_explicit(name, causal, site, dtype):
 
 @pytest.mark.parametrize(("name", "causal"), [("elu", False), ("favor", True)])
 def test_auto_is_explicit_where_the_kernels_cannot(name, causal):
-    tensors, options = case_of(name), options_of(name, causal, "after_map")
-    auto, explicit = (
-        values_and_gradients(tensors, torch.float64, kernel, **options) for kernel in ("auto", "explicit")
-    )
+    given = case_of(name), torch.float64
+    options = options_of(name, causal, "after_map")
+    auto, explicit = (values_and_gradients(*given, kernel, **options) for kernel in ("auto", "explicit"))
     assert all(torch.equal(auto[key], explicit[key]) for key in auto)
 
 
@@ -136,22 +135,16 @@ def streamed(tensors, dtype, options, pieces, kernels):
     ends = itertools.pairwise((0, *range(0, tokens, pieces), tokens, tokens))
     for (first, last), kernel in zip(ends, itertools.cycle(kernels)):
         now = slice(first, last)
-        own = {
-            **options,
-            "terms": replace(
-                terms, query=Rotation(*(x[:, now] for x in terms.query)), key=Rotation(*(x[:, now] for x in terms.key))
-            ),
-            "key_mask": options["key_mask"][:, now],
-        }
+        query, key = (Rotation(*(x[:, now] for x in side)) for side in (terms.query, terms.key))
+        own = options | {"terms": replace(terms, query=query, key=key), "key_mask": options["key_mask"][:, now]}
         q, k, v = (tensors[key][:, now].to(dtype) for key in ("q", "k", "v"))
         projection = {"projection": tensors["projection"]} if "projection" in tensors else {}
         outputs.append(linear_attention(q, k, v, **own, **projection, state=state, kernel=kernel))
     return torch.cat(outputs, 1), state
 
 
-@pytest.mark.parametrize(
-    "kernels", [("fused",), ("explicit",), ("explicit", "fused"), ("fused", "explicit"), ("ref", "fused")]
-)
+@pytest.mark.parametrize("kernels", [
+    ("fused",), ("explicit",), ("explicit", "fused"), ("fused", "explicit"), ("ref", "fused")])  # fmt: skip
 @pytest.mark.parametrize("site", ["after_map", "both"])
 @pytest.mark.parametrize("name", [name for name, causal in CASES if causal])
 def test_state_equals_the_whole(name, site, kernels):
@@ -185,11 +178,8 @@ def test_a_state_beside_gradients_is_explicit():
     q, k, v = (x.float().requires_grad_() for x in list(case_of("elu", S, S).values())[:3])
     grads = []
     for kernel in ("auto", "explicit"):
-        state = LinearAttentionState()
-        first, second = (
-            linear_attention(q[:, now], k[:, now], v[:, now], is_causal=True, state=state, kernel=kernel)
-            for now in (slice(0, 40), slice(40, S))
-        )
+        rules, parts = {"is_causal": True, "state": LinearAttentionState(), "kernel": kernel}, (slice(40), slice(40, S))
+        first, second = (linear_attention(*(x[:, now] for x in (q, k, v)), **rules) for now in parts)
         grads.append(torch.autograd.grad(first.sum() + second.square().sum(), (q, k, v)))
     assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True)) and grads[0][1][:, :40].any()
     with torch.no_grad():
@@ -203,11 +193,9 @@ TRAINED = Terms(query=Rotation(torch.ones(1, 3, 2, requires_grad=True), torch.on
 REFUSED = [
     ({"q": Q.double(), "k": Q.double(), "v": Q.double()}, "fused needs float32, bfloat16 or float16, got Double"),
     ({"terms": TRAINED}, "{} needs rotations after the map that are not trained, got trained ones"),
-    (
-        {"q": Q.clone().requires_grad_(), "is_causal": True, "state": LinearAttentionState()},
-        "{} needs tensors that do not require grad with a state, got tensors that do",
-    ),
-]
+    ({"q": Q.clone().requires_grad_(), "is_causal": True, "state": LinearAttentionState()},
+     "{} needs tensors that do not require grad with a state, got tensors that do"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import roformer_cpp
 import tolerances as tol
-from encoding_case import TINY_MODEL
+from encoding_case import TINY_MODEL, assert_same, perturbed
 from encoding_files import INFOS, sweep_keys
 
 SIZES = TINY_MODEL | {"hidden_size": 24, "num_labels": 4}
@@ -25,15 +25,9 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 LINEAR = [(name, site) for name in ("elu", "shen", "favor", "relu") for site in ("after_map", "before_map")]
 LINEAR.append(("cosine", "before_map"))
 # Rotations that change as a sequence grows: the cache then holds unrotated keys.
-GROWING = {
-    "dynamic": {"rope_type": "dynamic", "factor": 4.0},
-    "longrope": {
-        "rope_type": "longrope",
-        "short_factor": [1.0] * 6,
-        "long_factor": [3.0, 1.0, 2.0, 5.0, 1.5, 4.0],
-        "original_max_position_embeddings": 6,
-    },
-}
+GROWING = {"dynamic": {"rope_type": "dynamic", "factor": 4.0}}
+GROWING["longrope"] = {"rope_type": "longrope", "short_factor": [1.0] * 6, "original_max_position_embeddings": 6}
+GROWING["longrope"]["long_factor"] = [3.0, 1.0, 2.0, 5.0, 1.5, 4.0]
 
 
 def config_of(name, **changes):
@@ -42,22 +36,8 @@ def config_of(name, **changes):
     return SIZES | {"position_encoding": encoding, "is_decoder": causal} | changes
 
 
-def perturbed(model, seed=3):
-    """Weights moved by N(0, 0.3): attention is not uniform, and no table is zero."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-    return model
-
-
 def ids_of(batch, tokens, seed=1):
     return torch.randint(1, 37, (batch, tokens), generator=torch.Generator().manual_seed(seed))
-
-
-def assert_same(ours, expected):
-    assert ours.shape == expected.shape
-    assert (ours - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,8 +45,7 @@ def test_directories_round_trip(name, tmp_path, monkeypatch):
     model = perturbed(roformer_cpp.build_model(config_of(name), "RfEncoderForMaskedLM"))
     model.save(tmp_path)
     again = roformer_cpp.load_model(tmp_path)
-    assert again.config == model.config | {"architectures": [model.head]}
-    assert again.head == model.head
+    assert again.config == model.config | {"architectures": [model.head]} and again.head == model.head
     expected, loaded = dict(model.named_parameters()), dict(again.named_parameters())
     assert expected.keys() == loaded.keys()
     assert all(torch.equal(loaded[key], expected[key]) for key in expected)
@@ -78,10 +57,9 @@ def test_directories_round_trip(name, tmp_path, monkeypatch):
         assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["RfEncoderForMaskedLM"]
     if name == "alibi":  # for which transformers has no model, unless another test has called register()
         monkeypatch.setattr(transformers.CONFIG_MAPPING, "_extra_content", {})
-        with pytest.raises(ValueError, match="rf_encoder"):
-            transformers.AutoConfig.from_pretrained(tmp_path)
-        with pytest.raises(ValueError, match="rf_encoder"):
-            transformers.AutoModel.from_pretrained(tmp_path)
+        for auto in (transformers.AutoConfig, transformers.AutoModel):
+            with pytest.raises(ValueError, match="rf_encoder"):
+                auto.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -95,16 +73,6 @@ def test_bodies_are_equal_for_one_seed(name):
         else:
             assert torch.equal(model[key], plain[key]), key
     assert all(key.startswith("position_encoding.") for key in model.keys() - plain.keys())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_parameter_has_a_gradient(name):
-    model = perturbed(roformer_cpp.build_model(config_of(name)))
-    hidden = model(ids_of(2, 9))["hidden"]
-    (hidden * torch.linspace(-1, 2, hidden.numel()).view_as(hidden)).sum().backward()
-    for key, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all(), key
-        assert parameter.grad.abs().max() > 0, key
 
 
 def cached(model, ids, steps, mask=None, **inputs):
@@ -121,20 +89,22 @@ def cached(model, ids, steps, mask=None, **inputs):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_autocast(name):
-    """Training in bfloat16: projections are lowered, and the terms go with them."""
+def test_gradients_with_and_without_autocast(name):
+    """Every parameter has one. Training in bfloat16: projections are lowered, and the terms go with them."""
     model = perturbed(roformer_cpp.build_model(config_of(name)))
     ids = ids_of(3, 9)
     full = model(ids)["hidden"].detach()
     with torch.autocast("cpu", torch.bfloat16):
         lowered = model(ids)["hidden"]
     assert 0 < (lowered - full).abs().max() <= tol.BF16_MODEL * full.abs().max()
-    slopes = torch.linspace(-1, 2, full.numel()).view_as(full)
-    weights = [parameter for _, parameter in model.named_parameters()]
+    slopes, weights = torch.linspace(-1, 2, full.numel()).view_as(full), dict(model.named_parameters())
     ours, exact = (
-        torch.cat([x.flatten() for x in torch.autograd.grad((hidden * slopes).sum(), weights)])
+        torch.autograd.grad((hidden * slopes).sum(), list(weights.values()))
         for hidden in (lowered, model(ids)["hidden"])
     )
+    for key, grad in zip(weights, exact, strict=True):
+        assert grad.isfinite().all() and grad.abs().max() > 0, key
+    ours, exact = (torch.cat([x.flatten() for x in grads]) for grads in (ours, exact))
     assert (ours - exact).norm() <= tol.AUTOCAST_GRADIENT * exact.norm()
 
 
@@ -200,8 +170,8 @@ def test_positions_on_several_axes():
     full = model(ids, positions=grid)["hidden"]
     assert (full - plain(ids)["hidden"]).abs().max() > tol.ROTARY_VALUE_SHIFT
     cache = model.new_cache()
-    parts = [model(ids[:, part], positions=grid[:, part], cache=cache) for part in (slice(0, 5), slice(5, 8))]
-    assert_same(torch.cat([part["hidden"] for part in parts], 1), full)
+    parts = [model(ids[:, part], positions=grid[:, part], cache=cache)["hidden"] for part in (slice(5), slice(5, 8))]
+    assert_same(torch.cat(parts, 1), full)
     with pytest.raises(ValueError, match="those of the cache, 3, got 1"):
         model(ids[:, :1], positions=torch.zeros(1, dtype=torch.int64), cache=cache)
     with pytest.raises(ValueError, match="got -1 at row 0, column 2, axis 1"):
@@ -212,16 +182,10 @@ def test_positions_on_several_axes():
 def test_tables_meet_what_was_projected_and_not_what_was_rotated(name):
     """A table by distance that met rotated queries or keys would see where they are."""
     config = config_of(name) | {"position_encoding": ["rope", name], "is_decoder": True}
-    model = perturbed(roformer_cpp.build_model(config, "RfEncoderModel"))
-    ids = ids_of(2, 9)
-    with torch.no_grad():
-        hidden = model(ids)["hidden"]
-        moved = model(ids, positions=torch.arange(9) + 17)["hidden"]
-        cache = model.new_cache()
-        parts = torch.cat([model(part, cache=cache)["hidden"] for part in ids.split([4, 1, 4], dim=1)], dim=1)
-    bound = tol.T4_MAX * hidden.abs().max().item()
-    torch.testing.assert_close(moved, hidden, rtol=0, atol=bound)
-    torch.testing.assert_close(parts, hidden, rtol=0, atol=bound)
+    model, ids = perturbed(roformer_cpp.build_model(config, "RfEncoderModel")), ids_of(2, 9)
+    hidden = model(ids)["hidden"]
+    assert_same(model(ids, positions=torch.arange(9) + 17)["hidden"], hidden)
+    assert_same(cached(model, ids, (4, 1, 4)), hidden)
 
 
 @pytest.mark.parametrize(("feature_map", "rope_site"), LINEAR)
@@ -265,14 +229,11 @@ def test_linear_attention_resumes_its_redraws(tmp_path):
         assert torch.equal(again(ids)["hidden"], model(ids)["hidden"])
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("projection", math.nan, r"finite in Float, got nan in linear_attention.1.projection\[0, 0\]"),
-        ("projection", 7, "linear_attention.1.projection must hold floats, got Long"),
-        ("redraws", 1.5, "linear_attention.1.redraws must hold I64, got Float"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "words"), [
+    ("projection", math.nan, r"finite in Float, got nan in linear_attention.1.projection\[0, 0\]"),
+    ("projection", 7, "linear_attention.1.projection must hold floats, got Long"),
+    ("redraws", 1.5, "linear_attention.1.redraws must hold I64, got Float"),
+])  # fmt: skip
 def test_damaged_random_features_are_named(name, value, words, tmp_path):
     roformer_cpp.build_model(config_of("rope", attention={"type": "linear", "feature_map": "favor"})).save(tmp_path)
     path = tmp_path / "model.safetensors"
@@ -293,20 +254,16 @@ def test_example_configurations(path, tmp_path):
     ids = ids_of(2, 9)
     logits = roformer_cpp.load_model(tmp_path)(ids)["logits"]
     assert logits.shape == (2, 9, 37) and torch.equal(logits, model(ids)["logits"])
-    expected = {name: name for name in ("bert", "roformer", "roformer_v2")} | {"wobert": "bert"}
-    expected = expected.get(path.stem, "rf_encoder")
-    assert model.config["model_type"] == expected
+    names = {name: name for name in ("bert", "roformer", "roformer_v2")} | {"wobert": "bert"}
+    assert model.config["model_type"] == names.get(path.stem, "rf_encoder")
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"position_encoding": "alibi", "rotary_value": True}, "rotary_value.*alibi"),
-        ({"position_encoding": "rope", "rotary_value": True, "attention": "linear"}, "rotary_value.*linear"),
-        ({"position_encoding": ["rope", "shaw"], "attention": "linear"}, "linear.*pairwise terms, got shaw"),
-        ({"is_decoder": True, "attention": {"type": "linear", "feature_map": "shen_original"}}, "be shen_original"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"position_encoding": "alibi", "rotary_value": True}, "rotary_value.*alibi"),
+    ({"position_encoding": "rope", "rotary_value": True, "attention": "linear"}, "rotary_value.*linear"),
+    ({"position_encoding": ["rope", "shaw"], "attention": "linear"}, "linear.*pairwise terms, got shaw"),
+    ({"is_decoder": True, "attention": {"type": "linear", "feature_map": "shen_original"}}, "be shen_original"),
+])  # fmt: skip
 def test_bad_configurations_are_named(changes, words):
     with pytest.raises(ValueError, match=words):
         roformer_cpp.build_model(config_of("rope") | changes)
@@ -327,10 +284,8 @@ def test_bad_use_of_a_cache_is_named():
     wider = config_of("rope", is_decoder=True, hidden_size=48, num_attention_heads=4)
     with pytest.raises(ValueError, match="same model"):
         roformer_cpp.build_model(wider)(ids_of(2, 3), cache=cache)
-    with (
-        torch.autocast("cpu", torch.bfloat16),
-        pytest.raises(ValueError, match="keys of a cache must be BFloat16, got Float"),
-    ):
+    refusal = pytest.raises(ValueError, match="keys of a cache must be BFloat16, got Float")
+    with refusal, torch.autocast("cpu", torch.bfloat16):
         model(ids_of(2, 3), cache=cache)
     linear = roformer_cpp.build_model(config_of("rope", is_decoder=True, attention="linear"))
     with pytest.raises(ValueError, match="same model"):

@@ -38,11 +38,9 @@ def test_the_output_of_a_tokenizer_is_the_input_of_a_model(tmp_path):
     shown = encoded["attention_mask"].bool()
     ours = model(**encoded)["logits"]
     assert (ours - theirs)[shown].abs().max() <= tol.T4_MAX * theirs[shown].abs().max()
-    hidden = model.encode(**encoded)
-    assert torch.equal(hidden, model(**encoded)["hidden"])
-    with pytest.raises(
-        TypeError, match=r'input_ids must be a tensor, got list. Hint: tokenizer\(.., return_tensors="pt"'
-    ):
+    assert torch.equal(model.encode(**encoded), model(**encoded)["hidden"])
+    hint = r'input_ids must be a tensor, got list. Hint: tokenizer\(.., return_tensors="pt"'
+    with pytest.raises(TypeError, match=hint):
         model(**tokenizer(["a b"]))
 
 
@@ -89,10 +87,8 @@ def test_integers_other_than_0_and_1_are_refused(number):
 def test_models_say_what_they_are():
     model = build("RoFormerForMaskedLM", position_encoding=["rope", "alibi"])
     numbers = sum(p.numel() for p in model.parameters())
-    text = (
-        f"Model(RfEncoderForMaskedLM, rope+alibi, 2 layers, hidden_size 24, 2 heads, vocab_size 37, {numbers:,} "
-        "parameters, evaluation mode)"
-    )
+    text = "Model(RfEncoderForMaskedLM, rope+alibi, 2 layers, hidden_size 24, 2 heads, vocab_size 37, "
+    text += f"{numbers:,} parameters, evaluation mode)"
     assert repr(model) == text
     assert repr(model.train()) == text.replace("evaluation", "training")
     assert model.training and not model.eval().training
@@ -160,10 +156,8 @@ def test_ids_of_the_hub_are_downloaded_where_huggingface_hub_is_installed(tmp_pa
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     build().save(tmp_path / "there")
-    asked = []
-    monkeypatch.setattr(
-        "huggingface_hub.snapshot_download", lambda name, **options: asked.append(name) or str(tmp_path / "there")
-    )
+    asked, download = [], "huggingface_hub.snapshot_download"
+    monkeypatch.setattr(download, lambda name, **options: asked.append(name) or str(tmp_path / "there"))
     roformer_cpp.load_model("owner/name")
     assert asked == ["owner/name"]
     cached = tmp_path / "cache" / "models--owner--name"

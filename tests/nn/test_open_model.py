@@ -13,9 +13,9 @@ from torch import nn
 import roformer_cpp
 import tolerances as tol
 from encoding_case import TINY_IDS as IDS
-from encoding_case import TINY_MODEL
+from encoding_case import TINY_MODEL, assert_same, perturbed
 from encoding_files import INFOS
-from nn.test_model import config_of, ids_of, perturbed
+from nn.test_model import config_of, ids_of
 from roformer_cpp.encoding import Encoding
 from roformer_cpp.model import HEADS
 
@@ -45,10 +45,9 @@ def assert_computes_as_cpp(model, inputs, choices=1):
         found = model(**inputs, num_choices=choices, dropout_key=(7, 2))
         expected = script.forward(given, training, inputs, choices, [7, 2])
         assert found.keys() == set(expected)
-        for name, x in found.items():
-            assert torch.equal(x, expected[name]), (training, name)
-    weighted(found).backward()
-    weighted(expected).backward()
+        assert all(torch.equal(x, expected[name]) for name, x in found.items()), training
+    for results in (found, expected):
+        weighted(results).backward()
     for name, tensor in zip(names, given, strict=True):
         ours = state[name].grad
         assert (ours is None) == (tensor.grad is None), name
@@ -96,19 +95,8 @@ def test_every_head_computes_as_cpp(head):
 
 # ---- transforms of torch.func
 
-TRANSFORMED = [
-    "rope",
-    "alibi",
-    "t5",
-    "transformer-xl",
-    "deberta",
-    "fire",
-    "fope",
-    "huang-m3",
-    "fox",
-    "rerope",
-    "dai-literal",
-]
+TRANSFORMED = ["rope", "alibi", "t5", "transformer-xl", "deberta", "fire", "fope", "huang-m3", "fox", "rerope"]
+TRANSFORMED += ["dai-literal"]
 TRANSFORMED_HEADS = {
     "RoFormerForSequenceClassification": {"embedding_size": 16},
     "BertForTokenClassification": {"hidden_act": "gelu_new"},
@@ -173,15 +161,10 @@ def test_jacobians_and_ensembles():
 # ---- what is inside
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        "BertForSequenceClassification",
-        "RoFormerForSequenceClassification",
-        "RfEncoderForMaskedLM",
-        "BertForNextSentencePrediction",
-    ],
-)
+@pytest.mark.parametrize("head", [
+    "BertForSequenceClassification", "RoFormerForSequenceClassification", "RfEncoderForMaskedLM",
+    "BertForNextSentencePrediction",
+])  # fmt: skip
 def test_hooks_fire_on_every_module(head):
     """On parts that compute, and those that group them; a hook that changes a result changes what follows."""
     model, fired = built(head), set()
@@ -199,14 +182,10 @@ def test_hooks_fire_on_every_module(head):
     assert not model(IDS)["logits"].any()
 
 
-@pytest.mark.parametrize(
-    ("head", "path"),
-    [
-        ("RoFormerForSequenceClassification", "classifier"),
-        ("RfEncoderForMaskedLM", "cls"),
-        ("RfEncoderForMaskedLM", "cls.predictions"),
-    ],
-)
+@pytest.mark.parametrize("head, path", [
+    ("RoFormerForSequenceClassification", "classifier"), ("RfEncoderForMaskedLM", "cls"),
+    ("RfEncoderForMaskedLM", "cls.predictions"),
+])  # fmt: skip
 def test_a_head_of_ones_own(head, path):
     model, own = built(head), nn.Sequential(nn.Tanh(), nn.Linear(24, 5))
     hidden = model(IDS)["hidden"]
@@ -238,59 +217,49 @@ def test_hidden_states_and_attentions_are_those_of_transformers(head, tmp_path):
     assert torch.equal(ours["hidden_states"][-1], ours["hidden"])
 
 
-@pytest.mark.parametrize("name", INFOS)
-def test_attentions_of_every_encoding(name):
-    """They are probabilities, and a value of ones has the result 1."""
+# Rotations, a bias, tables of keys, of values too, gates, scores that read tokens, and what is added to words.
+@pytest.mark.parametrize("name", ["rope", "t5", "deberta", "shaw", "huang-m2", "fox", "path", "floater"])
+def test_attentions_are_probabilities(name):
+    """tests/python/test_inspection.py has those of every encoding."""
     model = perturbed(roformer_cpp.build_model(config_of(name)))
     out = model(ids_of(2, 7), output_attentions=True)
     assert torch.equal(out["hidden"], model(ids_of(2, 7))["hidden"])
     for weights in out["attentions"]:
         assert weights.shape == (2, 2, 7, 7) and weights.min() >= 0
         assert torch.allclose(weights.sum(-1), torch.ones(()), **tol.COMPILED_F32)
-    linear = roformer_cpp.build_model(config_of("rope", attention="linear"))
-    with pytest.raises(ValueError, match=r"output_attentions needs softmax attention.*got linear attention"):
-        linear(ids_of(2, 7), output_attentions=True)
 
 
-LABELS = {
-    "ForMaskedLM": torch.tensor([[1, -100, 3, 5, -100, 2, 9, 8, -100]]).repeat(2, 1),
-    "ForCausalLM": ids_of(2, 9),
-    "ForTokenClassification": ids_of(2, 9) % 4,
-    "ForSequenceClassification": torch.tensor([2, 3]),
-    "ForMultipleChoice": torch.tensor([1]),
-}
+ENDS = {"start_positions": torch.tensor([1, 40]), "end_positions": torch.tensor([4, 3])}
+LOSSES = [
+    ("RoFormerForMaskedLM", {}, {"labels": torch.tensor([[1, -100, 3, 5, -100, 2, 9, 8, -100]]).repeat(2, 1)}),
+    ("RoFormerForCausalLM", {"is_decoder": True}, {"labels": ids_of(2, 9)}),
+    ("RoFormerForTokenClassification", {}, {"labels": ids_of(2, 9) % 4}),
+    ("RoFormerForSequenceClassification", {}, {"labels": torch.tensor([2, 3])}),
+    ("RoFormerForMultipleChoice", {}, {"labels": torch.tensor([1])}),
+    ("BertForSequenceClassification", {"num_labels": 1, "problem_type": "regression"},
+     {"labels": torch.tensor([0.5, -1.0])}),
+    ("BertForSequenceClassification", {"num_labels": 2}, {"labels": torch.eye(2)}),
+    ("BertForQuestionAnswering", {"num_labels": 2}, ENDS),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", LABELS)
-def test_losses_are_those_of_transformers(kind, tmp_path):
-    labels, changes = LABELS[kind], {"is_decoder": True} if kind == "ForCausalLM" else {}
-    model = built("RoFormer" + kind, **changes)
-    theirs, ids = of_transformers(model, tmp_path), ids_of(2, 9)
-    choices = {"num_choices": 2} if kind == "ForMultipleChoice" else {}
-    given = ids[None] if choices else ids
-    expected, out = theirs(given, labels=labels).loss, model(ids, labels=labels, **choices)
-    assert next(iter(out)) == "loss" and abs(out["loss"] - expected) <= tol.T4_MAX * abs(expected)
-    precise = model.double()(ids, labels=labels, **choices)["loss"]
-    assert precise.dtype == torch.float64 and abs(precise - expected) <= tol.T4_MAX * abs(expected)
+@pytest.mark.parametrize(("head", "changes", "given"), LOSSES)
+def test_losses_are_those_of_transformers(head, changes, given, tmp_path):
+    model, ids = built(head, **changes), ids_of(2, 9)
+    choices = {"num_choices": 2} if head.endswith("Choice") else {}
+    expected = of_transformers(model, tmp_path)(ids[None] if choices else ids, **given).loss
+    for dtype in (torch.float32, torch.float64):
+        out = model.to(dtype)(ids, **given, **choices)
+        assert next(iter(out)) == "loss" and out["loss"].dtype == dtype
+        assert abs(out["loss"] - expected) <= tol.T4_MAX * abs(expected)
 
 
-@pytest.mark.parametrize(("problem", "labels"), [("regression", torch.tensor([0.5, -1.0])), (None, torch.eye(2))])
-def test_losses_of_numbers_and_of_several_labels(problem, labels, tmp_path):
-    model = built("BertForSequenceClassification", num_labels=1 if problem else 2, problem_type=problem)
-    expected = of_transformers(model, tmp_path)(IDS, labels=labels).loss
-    assert abs(model(IDS, labels=labels)["loss"] - expected) <= tol.T4_MAX * abs(expected)
-
-
-def test_loss_of_answers(tmp_path):
-    model = built("BertForQuestionAnswering", num_labels=2)
-    ends = {"start_positions": torch.tensor([1, 40]), "end_positions": torch.tensor([4, 3])}
-    expected = of_transformers(model, tmp_path)(IDS, **ends).loss
-    assert abs(model(IDS, **ends)["loss"] - expected) <= tol.T4_MAX * abs(expected)
+def test_labels_in_place_of_ends():
     for head in ("BertForQuestionAnswering", "BertModel"):
         with pytest.raises(ValueError, match="must be asked for with"):
             built(head)(IDS, labels=IDS)
     with pytest.raises(ValueError, match="must be asked for with start_positions and end_positions"):
-        model(IDS, start_positions=ends["start_positions"])
+        built("BertForQuestionAnswering", num_labels=2)(IDS, start_positions=ENDS["start_positions"])
 
 
 WRONG_LABELS = {
@@ -337,6 +306,9 @@ def test_embeddings_as_input():
         model(inputs_embeds=torch.zeros(1, 2, 24, dtype=torch.float64))
     with pytest.raises(TypeError, match="output_attentions must be True or False, got 'yes'"):
         model(torch.ones(1, 2, dtype=torch.int64), output_attentions="yes")
+    linear = roformer_cpp.build_model(config_of("rope", attention="linear"))
+    with pytest.raises(ValueError, match=r"output_attentions needs softmax attention.*got linear attention"):
+        linear(ids_of(2, 7), output_attentions=True)
 
 
 def test_checkpointed_layers_have_the_same_gradients():
@@ -381,8 +353,7 @@ def test_another_forward_of_a_module_is_called(name):
         accelerate.hooks.add_hook_to_module(model.get_submodule(path), Doubled())
         for parameter in other.get_submodule(path).parameters():
             parameter.data.mul_(2)
-    found, expected = model(ids)["logits"], other(ids)["logits"]
-    assert (found - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+    assert_same(model(ids)["logits"], other(ids)["logits"])
 
 
 OFFLOADED = [({}, head) for head in HEADS] + [
@@ -422,24 +393,15 @@ def test_layers_whose_projections_are_read_stay_on_their_device(registered, tmp_
     parts = {"roformer.embeddings": "disk", "roformer.encoder": "cpu", "position_encoding": "cpu", "cls": "cpu"}
     accelerate.dispatch_model(model, parts, "cpu", offload_dir=tmp_path)
     assert model.roformer.embeddings.word_embeddings.weight.is_meta
-    assert (model(IDS).logits - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+    assert_same(model(IDS).logits, expected)
 
 
 def test_norms_of_another_kind():
-    class Plain(nn.Module):
-        def __init__(self, norm):
-            super().__init__()
-            self.norm = norm
-
-        def forward(self, x):
-            return self.norm(x)
-
     model, expected = built(**DROPS), built(**DROPS)(IDS)["logits"]
     for path, norm in list(model.named_modules()):
         if path.endswith("LayerNorm"):
-            parent = model.get_submodule(path.rpartition(".")[0])
-            parent.LayerNorm = Plain(norm)
-    assert (model(IDS)["logits"] - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+            model.get_submodule(path.rpartition(".")[0]).LayerNorm = nn.Sequential(norm)
+    assert_same(model(IDS)["logits"], expected)
     for layer in model.roformer.encoder.layer:
         layer.output.LayerNorm = nn.RMSNorm(24)
     model.train()(IDS)["logits"].sum().backward()
@@ -464,7 +426,7 @@ def test_lora_on_every_linear_layer(name, tmp_path):
     with pytest.raises(ValueError, match=r"must be the model's own.*merge_and_unload"):
         model.save(tmp_path)
     merged = tuned.merge_and_unload()
-    assert (merged(IDS)["logits"] - out["logits"]).abs().max() <= tol.T4_MAX * out["logits"].abs().max()
+    assert_same(merged(IDS)["logits"], out["logits"])
     merged.save(tmp_path)
     assert torch.equal(roformer_cpp.load_model(tmp_path)(IDS)["logits"], merged(IDS)["logits"])
 
@@ -522,12 +484,11 @@ TASKS |= {"BertForNextSentencePrediction": None}
 @pytest.mark.parametrize("head", TASKS)
 def test_tasks_of_peft(head, tmp_path):
     """Each head under peft's model of its task, whose own modules are trained whole."""
-    model = built(head, is_decoder=head.endswith("CausalLM"), num_labels=2)
+    made = {"is_decoder": head.endswith("CausalLM"), "num_labels": 2}
+    made |= {"position_encoding": "t5"} if head == "RfEncoderModel" else {}
     whole = {"RfEncoderModel": "position_encoding", "RoFormerForMaskedLM": "cls", "RoFormerForCausalLM": "cls"}
     whole |= {"BertForQuestionAnswering": "qa_outputs", "BertForNextSentencePrediction": "cls"}
-    name, changes = whole.get(head, "classifier"), {}
-    if head == "RfEncoderModel":
-        model = built(head, position_encoding="t5")
+    model, name, changes = built(head, **made), whole.get(head, "classifier"), {}
     options = dict(r=2, task_type=TASKS[head], target_modules=["query", "value"], modules_to_save=[name])
     tuned, ids = peft.get_peft_model(model, peft.LoraConfig(**options)), ids_of(2, 9)
     if head.endswith("QuestionAnswering"):
@@ -543,17 +504,15 @@ def test_tasks_of_peft(head, tmp_path):
     grads = {path: parameter.grad for path, parameter in tuned.named_parameters() if parameter.requires_grad}
     assert any(name in path for path in grads) and all(grad is not None for grad in grads.values())
     tuned.save_pretrained(tmp_path)
-    again = built(head, is_decoder=head.endswith("CausalLM"), num_labels=2)
-    again = built(head, position_encoding="t5") if head == "RfEncoderModel" else again
-    again = peft.PeftModel.from_pretrained(again, tmp_path).eval()
-    tuned.eval()
-    out, found = tuned(input_ids=ids), again(input_ids=ids)
+    again = peft.PeftModel.from_pretrained(built(head, **made), tmp_path).eval()
+    out, found = tuned.eval()(input_ids=ids), again(input_ids=ids)
     assert all(torch.equal(out[key], found[key]) for key in out)
     with pytest.raises(ValueError, match=r"\[input\] return_dict must be True or None, got False"):
         model(ids, return_dict=False)
     tuned.merge_and_unload().save(tmp_path)
     merged = roformer_cpp.load_model(tmp_path)(ids)
-    assert all((merged[key] - out[key]).abs().max() <= tol.T4_MAX * out[key].abs().max() for key in out)
+    for key in out:
+        assert_same(merged[key], out[key])
 
 
 @pytest.mark.parametrize("kind", [peft.IA3Config, peft.LoHaConfig])
@@ -569,8 +528,7 @@ def test_other_adapters_on_classifiers_of_two_layers(kind, tmp_path):
     expected = tuned(input_ids=ids)["logits"]
     assert not torch.allclose(expected, built(model.head)(ids)["logits"])
     tuned.merge_and_unload().save(tmp_path)
-    found = roformer_cpp.load_model(tmp_path)(ids)["logits"]
-    assert (found - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+    assert_same(roformer_cpp.load_model(tmp_path)(ids)["logits"], expected)
 
 
 def test_lora_on_words_that_the_head_is_tied_to(tmp_path):
@@ -580,16 +538,14 @@ def test_lora_on_words_that_the_head_is_tied_to(tmp_path):
     assert "vocab_size 37" in repr(tuned.get_base_model())
     expected = tuned(input_ids=IDS)["logits"]
     tuned.merge_and_unload().save(tmp_path)
-    found = roformer_cpp.load_model(tmp_path)(IDS)["logits"]
-    assert (found - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+    assert_same(roformer_cpp.load_model(tmp_path)(IDS)["logits"], expected)
 
 
 def test_a_linear_layer_of_ones_own_is_saved(tmp_path):
     model = built("RoFormerForTokenClassification")
     model.classifier = nn.Linear(24, 4)
     model.save(tmp_path)
-    found, expected = roformer_cpp.load_model(tmp_path)(IDS)["logits"], model(IDS)["logits"]
-    assert (found - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+    assert_same(roformer_cpp.load_model(tmp_path)(IDS)["logits"], model(IDS)["logits"])
     model.classifier = nn.Linear(24, 5)
     with pytest.raises(RuntimeError, match=r"classifier.weight"):
         model.save(tmp_path)

@@ -1,7 +1,6 @@
 """position_terms.safetensors, which save() stores for the engine: lengths, names, what is not stored, and bake. Its
 numbers are compared through the engine (tests/engine/test_encodings.py)."""
 
-import json
 import re
 
 import pytest
@@ -9,8 +8,9 @@ import torch
 from safetensors import safe_open
 
 import roformer_cpp
+from encoding_case import perturbed
 from encoding_files import INFOS, sweep_keys
-from nn.test_model import HEAD_DIM, SIZES, config_of, perturbed
+from nn.test_model import GROWING, HEAD_DIM, SIZES, config_of
 
 LAYERS, POSITIONS = SIZES["num_hidden_layers"], SIZES["max_position_embeddings"]
 # Encodings whose terms are stored, and those with a term that is no constant of a checkpoint.
@@ -78,11 +78,11 @@ def test_bake_extends_what_does_not_end(tmp_path):
 
 def test_bake_writes_all_rows_that_there_are(tmp_path):
     saved("deberta", {"max_relative_positions": 6}, tmp_path)
-    before = (tmp_path / "position_terms.safetensors").read_bytes()
-    (tmp_path / "position_terms.safetensors").unlink()
+    file = tmp_path / "position_terms.safetensors"
+    before = file.read_bytes()
+    file.unlink()
     report = roformer_cpp.bake(tmp_path, 3)
-    assert report["tokens"] is None and report["longest"] is None
-    assert (tmp_path / "position_terms.safetensors").read_bytes() == before
+    assert report["tokens"] is None and report["longest"] is None and file.read_bytes() == before
     saved("rope", {}, tmp_path)
     assert roformer_cpp.bake(tmp_path, 9) is None
 
@@ -98,16 +98,13 @@ def test_bake_refuses(name, length, message, tmp_path):
         roformer_cpp.bake(tmp_path, length)
 
 
-def test_terms_of_all_layers_are_stored_once(tmp_path):
-    saved("t5", {}, tmp_path / "t5")
-    assert set(read(tmp_path / "t5")[0]) == {"bias"}
-    saved("shaw", {}, tmp_path / "shaw")
+def test_names_of_terms(tmp_path):
+    """Those of all layers are stored once. A file has the tables of all encodings, NEZHA's too, and no rotation."""
+    saved("t5", {}, tmp_path)
+    assert set(read(tmp_path)[0]) == {"bias"}
+    saved("shaw", {}, tmp_path)
     expected = {f"layers.{i}.{term}" for i in range(LAYERS) for term in ("key_table", "value_table")}
-    assert set(read(tmp_path / "shaw")[0]) == expected
-
-
-def test_combinations(tmp_path):
-    """A file has the tables of all encodings, NEZHA's too, and no rotation."""
+    assert set(read(tmp_path)[0]) == expected
     encodings = ["rope", {"type": "nezha", "max_relative_position": 2}, "alibi"]
     roformer_cpp.build_model(SIZES | {"position_encoding": encodings}).save(tmp_path)
     tensors, metadata = read(tmp_path)
@@ -117,30 +114,20 @@ def test_combinations(tmp_path):
 
 @pytest.mark.parametrize("scaling", ["default", "longrope"])
 def test_frequencies_of_precision_float32(scaling, tmp_path):
-    parameters = {"rope_type": "default"}
-    if scaling == "longrope":
-        parameters = {"rope_type": "longrope", "short_factor": [1.0] * 6, "long_factor": [3.0, 1, 2, 5, 1.5, 4],
-                      "original_max_position_embeddings": 6}  # fmt: skip
+    parameters = GROWING.get(scaling, {"rope_type": scaling})
     saved("rope", {"precision": "float32", "rope_parameters": parameters}, tmp_path)
-    tensors, _ = read(tmp_path)
-    inverse = 1.0 / (10000.0 ** (torch.arange(0, 12, 2, dtype=torch.int64).float() / 12))
-    expected = inverse[None]
+    powers = 10000.0 ** (torch.arange(0, 12, 2, dtype=torch.int64).float() / 12)
+    expected = 1.0 / powers[None]
     if scaling == "longrope":  # as transformers' _compute_longrope_parameters
-        powers = 10000.0 ** (torch.arange(0, 12, 2, dtype=torch.int64).float() / 12)
         factors = torch.tensor([parameters["short_factor"], parameters["long_factor"]], dtype=torch.float32)
         expected = 1.0 / (factors * powers)
-    assert torch.equal(tensors["rotary_frequencies"], expected)
+    assert torch.equal(read(tmp_path)[0]["rotary_frequencies"], expected)
 
 
-def test_a_model_without_terms_removes_the_file(tmp_path):
-    saved("shaw", {}, tmp_path)
-    saved("rope", {}, tmp_path)
-    assert not (tmp_path / "position_terms.safetensors").exists()
-
-
-def test_other_readers_ignore_the_file(tmp_path):
+def test_other_readers_ignore_the_file_and_a_model_without_terms_removes_it(tmp_path):
     model = saved("shaw", {}, tmp_path)
     (tmp_path / "position_terms.safetensors").write_bytes(b"no safetensors file")
     again = roformer_cpp.load_model(tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
-    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "rf_encoder"
+    saved("rope", {}, tmp_path)
+    assert not (tmp_path / "position_terms.safetensors").exists()

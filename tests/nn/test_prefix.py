@@ -1,5 +1,5 @@
-"""Prefixes of attention (C-11): the mask of UniLM from its definition, in every kernel, packed and not, with gradients;
-and prefix language models, by themselves and in the engine."""
+"""Prefixes of attention (C-11): the mask of UniLM from its definition, in every kernel; and prefix language models, by
+themselves and in the engine. Packed sequences with prefixes are in test_attention.py."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
-from encoding_case import TINY_MODEL
+from encoding_case import TINY_MODEL, perturbed
 from rf_engine import Engine
 from rf_generation import Decoder
 from roformer_cpp import attention
@@ -49,21 +49,6 @@ def test_the_mask_of_unilm(prefixes, kernel):
     assert (causal - out).abs().max() > tol.VISIBLE
 
 
-@pytest.mark.parametrize("kernel", ("fused", "explicit", "ref"))
-def test_packed_sequences(kernel):
-    lengths, prefixes = (70, 1, 0, 33), (31, 0, 4, 33)
-    ends = torch.tensor([0, *np.cumsum(lengths)])
-    q, k, v = drawn(1, sum(lengths), torch.float32 if kernel == "fused" else torch.float64)
-    out = attention(
-        q, k, v, is_causal=True, cu_seqlens=ends, prefix=torch.tensor(prefixes, dtype=torch.int32), kernel=kernel
-    )
-    for begin, length, prefix in zip(ends.tolist(), lengths, prefixes, strict=False):
-        own = slice(begin, begin + length)
-        alone = formula(*(x[:, own].double() for x in (q, k, v)), unilm(types_of((prefix,), length)))
-        atol = tol.FUSED_F32 if kernel == "fused" else tol.PATHS_F64
-        torch.testing.assert_close(out[:, own].double(), alone, atol=atol, rtol=atol)
-
-
 def test_tiles_that_nobody_sees_are_not_read():
     """Keys far behind a query and its prefix may be anything."""
     q, k, v = drawn(1, 400, torch.float32)
@@ -74,24 +59,18 @@ def test_tiles_that_nobody_sees_are_not_read():
     assert torch.equal(attention(q, k, v, is_causal=True, prefix=prefix, kernel="fused")[:, :48], expected)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"prefix": torch.tensor([1, 2])}, r"prefix needs is_causal.*got \(-1, -1\)"),
-        (
-            {"prefix": torch.tensor([1, 2]), "is_causal": True, "window": (3, -1)},
-            r"prefix needs is_causal.*got \(3, 0\)",
-        ),
-        ({"prefix": torch.tensor([1, -2]), "is_causal": True}, "prefix must be >= 0, got -2 at 1"),
-        ({"prefix": torch.tensor([1]), "is_causal": True}, r"int64 \[2\], one for each entry of the batch, got.*\[1\]"),
-        ({"prefix": torch.tensor([1.0, 2.0]), "is_causal": True}, "prefix must be int32 or int64"),
-    ],
-)
+@pytest.mark.parametrize(("prefix", "options", "words"), [
+    ([1, 2], {"is_causal": False}, r"prefix needs is_causal.*got \(-1, -1\)"),
+    ([1, 2], {"window": (3, -1)}, r"prefix needs is_causal.*got \(3, 0\)"),
+    ([1, -2], {}, "prefix must be >= 0, got -2 at 1"),
+    ([1], {}, r"int64 \[2\], one for each entry of the batch, got.*\[1\]"),
+    ([1.0, 2.0], {}, "prefix must be int32 or int64"),
+])  # fmt: skip
 @pytest.mark.parametrize("kernel", ("auto", "explicit", "ref"))
-def test_what_is_refused(options, words, kernel):
+def test_what_is_refused(prefix, options, words, kernel):
     q, k, v = (x.float() for x in drawn(2, 5))
     with pytest.raises(ValueError, match=words):
-        attention(q, k, v, kernel=kernel, **options)
+        attention(q, k, v, **{"is_causal": True, "kernel": kernel, "prefix": torch.tensor(prefix)} | options)
 
 
 # ---- prefix language models
@@ -99,12 +78,7 @@ def test_what_is_refused(options, words, kernel):
 
 def make_model(head="RfEncoderForCausalLM", **changes):
     config = SIZES | {"is_decoder": True, "prefix_lm": True} | changes
-    model = roformer_cpp.build_model(config, head, seed=4)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-    return model.eval()
+    return perturbed(roformer_cpp.build_model(config, head, seed=4), seed=5).eval()
 
 
 def pair(prefix=6, tokens=11, seed=2):
@@ -165,33 +139,20 @@ def test_the_engine(changes, tmp_path):
     engine = Engine(tmp_path)
     logits = engine.logits([row, row[:3]], types=[kinds, kinds[:3]])[:11]
     assert np.abs(logits - out["logits"][0].numpy()).max() <= tol.T4_MAX * np.abs(logits).max()
-    bare = Engine(tmp_path, head="none")
-    pooled = bare.pooled([row], "pooler", types=[kinds])[0]
+    decoder = Decoder(engine, 2, 20)  # the prefix, then token by token
+    steps = [decoder.append([0], [row[:6]])[0]] + [decoder.append([0], [row[t : t + 1]])[0] for t in range(6, 11)]
+    assert np.array_equal(np.stack(steps), logits[5:])
+    pooled = Engine(tmp_path, head="none").pooled([row], "pooler", types=[kinds])[0]
     assert np.abs(pooled - out["pooled"][0].numpy()).max() <= tol.T4_MAX * np.abs(pooled).max()
 
 
-def test_generation_with_a_cache(tmp_path):
-    """A prompt, then token by token: the logits of the whole sequence, to the bit."""
-    model, (ids, types) = make_model(), pair()
-    model.save(tmp_path)
-    engine = Engine(tmp_path)
-    row, kinds = ids[0].int().numpy(), types[0].int().numpy()
-    decoder = Decoder(engine, 2, 20)
-    steps = [decoder.append([0], [row[:6]])[0]] + [decoder.append([0], [row[t : t + 1]])[0] for t in range(6, 11)]
-    whole = engine.logits([row], types=[kinds])
-    assert np.array_equal(np.stack(steps), whole[5:])
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"is_decoder": False}, "prefix_lm needs is_decoder"),
-        ({"attention": "linear"}, "prefix_lm needs softmax attention"),
-        ({"type_vocab_size": 1}, "prefix_lm needs two token types"),
-        ({"pooler_activation": "tanh"}, 'pooler_activation must be "linear"'),
-        ({"model_type": "roformer"}, "model_type roformer.*prefix_lm"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"is_decoder": False}, "prefix_lm needs is_decoder"),
+    ({"attention": "linear"}, "prefix_lm needs softmax attention"),
+    ({"type_vocab_size": 1}, "prefix_lm needs two token types"),
+    ({"pooler_activation": "tanh"}, 'pooler_activation must be "linear"'),
+    ({"model_type": "roformer"}, "model_type roformer.*prefix_lm"),
+])  # fmt: skip
 def test_configurations(changes, words):
     with pytest.raises(ValueError, match=words):
         make_model(**changes)
@@ -202,13 +163,10 @@ def test_configurations(changes, words):
 
 def in_batch(vectors, scale=20.0):
     """The loss of stage 1 of RoFormer-Sim by NumPy loops."""
-    unit = vectors / np.sqrt((vectors**2).sum(1, keepdims=True))
-    total = 0.0
+    unit, total = vectors / np.sqrt((vectors**2).sum(1, keepdims=True)), 0.0
     for i in range(len(unit)):
         scores = [scale * (unit[i] @ unit[j]) if j != i else -np.inf for j in range(len(unit))]
-        partner = i + 1 - 2 * (i % 2)
-        largest = max(scores)
-        total += largest + np.log(sum(np.exp(s - largest) for s in scores)) - scores[partner]
+        total += np.logaddexp.reduce(scores) - scores[i + 1 - 2 * (i % 2)]  # the partner
     return total / len(unit)
 
 
@@ -221,9 +179,7 @@ def test_similarity_loss(rows):
     assert torch.autograd.gradcheck(torch.ops.roformer.similarity_loss, vectors.requires_grad_())
 
 
-@pytest.mark.parametrize(
-    "vectors", (torch.zeros(3, 4), torch.zeros(0, 4), torch.zeros(4), torch.zeros(2, 4).long()), ids=str
-)
-def test_vectors_that_are_refused(vectors):
-    with pytest.raises(ValueError, match=r"\[similarity_loss\] vectors must be floating-point \[2 pairs, C\]"):
-        torch.ops.roformer.similarity_loss(vectors)
+def test_vectors_that_are_refused():
+    for vectors in (torch.zeros(3, 4), torch.zeros(0, 4), torch.zeros(4), torch.zeros(2, 4).long()):
+        with pytest.raises(ValueError, match=r"\[similarity_loss\] vectors must be floating-point \[2 pairs, C\]"):
+            torch.ops.roformer.similarity_loss(vectors)

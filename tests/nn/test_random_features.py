@@ -1,5 +1,5 @@
-"""Random features of linear attention (spec R-LIN-04): the draws, redraw and resume. What they estimate is the equation
-of tests/nn/test_linear_attention.py."""
+"""Random features of linear attention (spec R-LIN-04): the draws and redraws. What they estimate is the equation of
+tests/nn/test_linear_attention.py; models that are saved go on with their draws in tests/nn/test_model.py."""
 
 import math
 
@@ -71,7 +71,7 @@ def test_size_that_rotations_turn():
     assert linear_feature_dim(64, feature_map="cosine", rope_site="after_map") == 64
 
 
-# ---- redraw and resume ----
+# ---- redraws ----
 
 X = normal(1, 3, 1, 4).float()
 
@@ -90,36 +90,13 @@ def test_redraw_schedule(name, every):
     assert module.calls.item() == 8 and module.redraws.item() == (2 if every else 0)
 
 
-@pytest.mark.parametrize("stop", [1, 2])
-def test_resume_continues_identically(stop):
-    options = {"feature_map": "favor", "num_features": 6, "redraw_every": 2, "seed": 9}
-    module = LinearAttention(4, 1, **options).train()
-    for _ in range(stop):
-        module(X, X, X)
-    saved = {name: value.clone() for name, value in module.state_dict().items()}
-    assert set(saved) == {"projection", "redraws", "calls"}
-    straight = [module(X, X, X) for _ in range(5)]
-    resumed = LinearAttention(4, 1, **options).train()
-    resumed.load_state_dict(saved)
-    assert all(torch.equal(out, resumed(X, X, X)) for out in straight)
-
-
 def test_backward_after_a_redraw():
     """Gradients of a call are those of its own vectors, drawn over or not."""
     options = {"feature_map": "favor", "num_features": 6, "redraw_every": 1}
-    module, gradients = LinearAttention(4, **options).train(), []
-    x = X.clone().requires_grad_()
+    module, x = LinearAttention(4, **options).train(), X.clone().requires_grad_()
     late = [module(x, x, X).square().sum() for _ in range(3)]
-    gradients = [torch.autograd.grad(loss, x)[0] for loss in late]
-    for redraw, gradient in enumerate(gradients):
+    for redraw, gradient in enumerate([torch.autograd.grad(loss, x)[0] for loss in late]):
         y = X.clone().requires_grad_()
         projection = orthogonal_features(6, 4, seed=0, redraw=redraw).float()
         linear_attention(y, y, X, "favor", projection=projection).square().sum().backward()
         assert torch.equal(gradient, y.grad)
-
-
-def test_module_equals_the_function():
-    module = LinearAttention(4, feature_map="relu", num_features=6, rope_site="none").double().eval()
-    x = normal(2, 3, 1, 4)
-    expected = linear_attention(x, x, x, "relu", projection=module.projection, is_causal=True)
-    assert torch.equal(module(x, x, x, is_causal=True), expected)

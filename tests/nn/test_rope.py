@@ -68,69 +68,42 @@ def scores(terms, q_THD, k_SHD):
     return np.einsum("thd,shd->hts", q, k)
 
 
-def assert_same_rotation(ours, theirs):
-    assert torch.equal(ours.cos, theirs.cos)
-    assert torch.equal(ours.sin, theirs.sin)
-
-
 @pytest.mark.parametrize("precision", ["exact", "float32"])
 @pytest.mark.parametrize("parameters", [DYNAMIC, LONGROPE], ids=["dynamic", "longrope"])
-class TestLength:
-    """Scalings that follow the length: each sequence has the frequencies it would have alone."""
-
-    LENGTHS = (10, 64, 65, 90, 200, 200)
-
-    def encoding(self, parameters, precision):
-        return roformer_cpp.encoding("rope", head_dim=HEAD_DIM, max_position_embeddings=64, rope_parameters=parameters,
-                                     precision=precision)  # fmt: skip
-
-    def test_packed_sequences(self, parameters, precision):
-        encoding = self.encoding(parameters, precision)
-        positions = torch.cat([torch.arange(length) for length in self.LENGTHS])
-        sequences = torch.repeat_interleave(torch.arange(len(self.LENGTHS)), torch.tensor(self.LENGTHS))[None]
-        packed = encoding.terms(positions, sequences=sequences).query
-        alone = [encoding.terms(torch.arange(length)).query for length in self.LENGTHS]
-        assert torch.equal(packed.cos, torch.cat([rotation.cos for rotation in alone], 1))
-        assert torch.equal(packed.sin, torch.cat([rotation.sin for rotation in alone], 1))
-
-    def test_a_continuation_has_the_length_of_its_keys(self, parameters, precision):
-        encoding = self.encoding(parameters, precision)
-        whole = encoding.terms(torch.arange(90))
-        last = encoding.terms(torch.tensor([89]), torch.arange(90))
-        assert encoding.changes_with_length
-        assert torch.equal(last.query.cos, whole.query.cos[:, -1:])
-        assert_same_rotation(last.key, whole.key)
-
-    def test_the_length_matters_beyond_training_only(self, parameters, precision):
-        encoding = self.encoding(parameters, precision)
-        short, trained, beyond = (encoding.terms(torch.arange(n)).query.cos[0, :10] for n in (10, 64, 65))
-        assert torch.equal(short, trained)
-        assert not torch.equal(trained, beyond)
+def test_each_sequence_has_the_frequencies_of_its_length(parameters, precision):
+    """Those it would have alone, also as a continuation; a length within training changes none."""
+    shape = {"head_dim": HEAD_DIM, "max_position_embeddings": 64}
+    encoding = roformer_cpp.encoding("rope", **shape, rope_parameters=parameters, precision=precision)
+    lengths = (10, 64, 65, 90, 200, 200)
+    alone = [encoding.terms(torch.arange(length)).query for length in lengths]
+    sequences = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))[None]
+    packed = encoding.terms(torch.cat([torch.arange(length) for length in lengths]), sequences=sequences).query
+    for side in ("cos", "sin"):
+        assert torch.equal(getattr(packed, side), torch.cat([getattr(rotation, side) for rotation in alone], 1))
+    last, whole = encoding.terms(torch.tensor([89]), torch.arange(90)), alone[3]
+    assert encoding.changes_with_length and torch.equal(last.query.cos, whole.cos[:, -1:])
+    assert torch.equal(last.key.cos, whole.cos) and torch.equal(last.key.sin, whole.sin)
+    assert torch.equal(alone[0].cos, alone[1].cos[:, :10]) and not torch.equal(alone[1].cos, alone[2].cos[:, :64])
 
 
-class TestTrainable:
-    @pytest.mark.parametrize(("kind", "own_name"), [(True, "freqs"), ("log", "log_freqs")])
-    def test_starts_at_the_scaled_frequencies(self, kind, own_name):
-        keys = {"head_dim": HEAD_DIM, "rope_parameters": CONFIGURATIONS["llama3-low"]}
-        trained, fixed = roformer_cpp.encoding("rope", trainable=kind, **keys), roformer_cpp.encoding("rope", **keys)
-        ((name, values),) = trained.named_parameters()
-        assert (name, values.shape, values.dtype) == (own_name, (HEAD_DIM // 2,), torch.float32)
-        assert not list(fixed.parameters())
-        positions = torch.arange(3)
-        torch.testing.assert_close(trained.terms(positions).query.cos, fixed.terms(positions).query.cos,
-                                   atol=tolerances.T2_ATOL, rtol=tolerances.T2_RTOL)  # fmt: skip
+@pytest.mark.parametrize(("kind", "own_name"), [(True, "freqs"), ("log", "log_freqs")])
+def test_trained_frequencies(kind, own_name):
+    """They start where the scaling has them."""
+    keys = {"head_dim": HEAD_DIM, "rope_parameters": CONFIGURATIONS["llama3-low"]}
+    trained, fixed = roformer_cpp.encoding("rope", trainable=kind, **keys), roformer_cpp.encoding("rope", **keys)
+    ((name, values),) = trained.named_parameters()
+    assert (name, values.shape, values.dtype) == (own_name, (HEAD_DIM // 2,), torch.float32)
+    assert not list(fixed.parameters())
+    rows = [each.terms(torch.arange(3)).query.cos for each in (trained, fixed)]
+    torch.testing.assert_close(*rows, atol=tolerances.T2_ATOL, rtol=tolerances.T2_RTOL)
+    encoding = roformer_cpp.encoding("rope", head_dim=8, trainable=kind, rotary_value=True).double()
+    q, k, v = (torch.from_numpy(random_THD(seed, tokens=3, head_dim=8))[None] for seed in range(3))
 
-    @pytest.mark.parametrize("kind", [True, "log"])
-    def test_gradcheck(self, kind):
-        encoding = roformer_cpp.encoding("rope", head_dim=8, trainable=kind, rotary_value=True).double()
-        q, k, v = (torch.from_numpy(random_THD(seed, tokens=3, head_dim=8))[None] for seed in range(3))
+    def attend(freqs):
+        return roformer_cpp.attention(q, k, v, encoding.terms(torch.tensor([0, 2, 5]), dtype=torch.double))
 
-        def attend(freqs):
-            return roformer_cpp.attention(q, k, v, encoding.terms(torch.tensor([0, 2, 5]), dtype=torch.double))
-
-        (freqs,) = encoding.parameters()
-        assert freqs.dtype == torch.float64
-        assert torch.autograd.gradcheck(attend, (freqs,), fast_mode=True)
+    (freqs,) = encoding.parameters()
+    assert freqs.dtype == torch.float64 and torch.autograd.gradcheck(attend, (freqs,), fast_mode=True)
 
 
 # ---- slow pairs ----
@@ -220,17 +193,13 @@ def test_attention_over_the_longest_sequence(dtype, kernel, is_causal):
     longest = longest_of(xpos_of(), dtype)
     keys = np.concatenate([np.arange(40), np.arange(longest // 2, longest // 2 + 30), np.arange(longest - 40, longest)])
     queries = keys[-3:] if is_causal else keys[[0, 55, -1]]
-    q, k, v = (
-        torch.from_numpy(random_THD(seed, tokens))[None].to(dtype)
-        for seed, tokens in enumerate((3, len(keys), len(keys)))
-    )
+    tokens = enumerate((3, len(keys), len(keys)))
+    q, k, v = (torch.from_numpy(random_THD(seed, count))[None].to(dtype) for seed, count in tokens)
     k = 8 * k  # rotated, they were no longer numbers where only rows were held to the range
     open_TS = np.tri(3, len(keys), len(keys) - 3, dtype=bool) | (not is_causal)
     positions = torch.from_numpy(queries), torch.from_numpy(keys)
     terms = xpos_of().terms(*positions, dtype=dtype)
-    ours = roformer_cpp.attention(
-        q, k, v, terms, positions=positions[0], key_positions=positions[1], is_causal=is_causal, kernel=kernel
-    )
+    ours = roformer_cpp.attention(q, k, v, terms, is_causal=is_causal, kernel=kernel)
     q, k, v = (x[0].double().numpy() for x in (q, k, v))
     scores_TSH = xpos_scores(q, k, queries, keys) / math.sqrt(HEAD_DIM)
     weights = np.exp(np.where(open_TS[..., None], scores_TSH - scores_TSH.max(1, keepdims=True), -np.inf))
@@ -370,19 +339,11 @@ def rerope_score(case, factor=None, base=10000, rotary_dim=None, layout="pairs",
     ({"scaling_factor": 1}, {"factor": 1}),
     ({"rope_theta": 100, "layout": "halves", "partial_rotary_factor": 0.5},
      {"base": 100, "layout": "halves", "rotary_dim": 4}),
+    *[({"rule": "self-extend", "group_size": size}, {"rule": partial(grouped, size=size)}) for size in (1, 3, 7)],
 ])  # fmt: skip
 def test_scores_are_those_of_the_author(keys, loops, causal):
     case = Case(heads=3, head_dim=8)
     case.check(rerope_of(case, **keys), rerope_score(case, **loops), FAR, causal=causal)
-
-
-@pytest.mark.parametrize("size", [1, 3, 7])
-def test_self_extend(size):
-    case = Case(heads=3, head_dim=8)
-    rule = partial(grouped, size=size)
-    for causal in (False, True):
-        encoding = rerope_of(case, rule="self-extend", group_size=size)
-        case.check(encoding, rerope_score(case, rule=rule), FAR, causal=causal)
 
 
 @pytest.mark.parametrize("size", [4, 6, 16, 1000])
@@ -395,10 +356,9 @@ def test_dual_chunk_attention(size):
 def test_grouped_keys():
     case = Case(heads=4, head_dim=8)
     q, k, v = case.qkv()
-    few, all_heads = k[:, :, :2], k[:, :, :2].repeat_interleave(2, 2)
-    encoding = rerope_of(case)
-    outs = []
-    for keys, values in ((few, v[:, :, :2]), (all_heads, v[:, :, :2].repeat_interleave(2, 2))):
+    encoding, outs = rerope_of(case), []
+    few = k[:, :, :2], v[:, :, :2]
+    for keys, values in (few, [x.repeat_interleave(2, 2) for x in few]):
         terms = encoding.terms(FAR, queries=q, keys=keys, dtype=torch.float64)
         outs.append(roformer_cpp.attention(q, keys, values, terms, positions=FAR))
     torch.testing.assert_close(*outs, atol=T1_ATOL, rtol=T1_RTOL)

@@ -13,7 +13,7 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
-from encoding_case import TINY_MODEL
+from encoding_case import TINY_MODEL, perturbed
 
 LENGTH, MOST = 3, 5
 IDS = torch.tensor([[5, 9, 2], [7, 7, 1]])
@@ -27,14 +27,9 @@ CHOICES = {
 
 def model_with(training_positions, encoding="learned", **changes):
     """Without dropout, so that only positions are drawn."""
-    torch.manual_seed(1)
     config = TINY_MODEL | {"position_encoding": encoding, "training_positions": training_positions}
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    model = roformer_cpp.build_model(config | still | changes).double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += tol.PERTURBED * torch.randn_like(parameter)
-    return model
+    return perturbed(roformer_cpp.build_model(config | still | changes)).double()
 
 
 def hidden(model, ids=IDS, **inputs):
@@ -45,14 +40,11 @@ def hidden(model, ids=IDS, **inputs):
 @pytest.mark.parametrize("given", [RANDOMIZED, SHIFTED], ids=["randomized", "shifted"])
 def test_every_choice_is_drawn_as_often(given):
     """n of L positions in order, or one shift, each as probable as another; a draw for each sequence."""
-    model, choices = model_with(given), CHOICES[given["type"]]
-    ids = IDS[:1].expand(512, -1)
-    model.eval()
+    model, choices, ids = model_with(given).eval(), CHOICES[given["type"]], IDS[:1].expand(512, -1)
     known = torch.cat([hidden(model, IDS[:1], positions=choice[None]) for choice in choices])
-    model.train()
     counts, passes = np.zeros(len(choices)), 8
     for _ in range(passes):
-        equal = (hidden(model, ids)[:, None] - known).abs().amax((2, 3)) < tol.MODEL_F64
+        equal = (hidden(model.train(), ids)[:, None] - known).abs().amax((2, 3)) < tol.MODEL_F64
         assert (equal.sum(1) == 1).all()
         counts += equal.sum(0).numpy()
     draws, share = passes * len(ids), 1 / len(choices)
@@ -60,9 +52,7 @@ def test_every_choice_is_drawn_as_often(given):
 
 
 def test_the_seed_decides():
-    model = model_with(RANDOMIZED)
-    model.train()
-    both = []
+    model, both = model_with(RANDOMIZED).train(), []
     for _ in range(2):
         torch.manual_seed(3)
         both.append(torch.stack([hidden(model) for _ in range(8)]))
@@ -71,40 +61,29 @@ def test_the_seed_decides():
 
 
 def test_evaluation_reads_the_given_positions():
-    plain = model_with(SHIFTED)
-    plain.eval()
+    plain = model_with(SHIFTED).eval()
     assert torch.equal(hidden(plain), hidden(plain, positions=torch.arange(LENGTH)[None].expand(2, -1)))
 
 
 def test_a_shift_is_not_seen_by_a_relative_encoding():
     """And keeps the gaps of positions that are given."""
-    model = model_with(SHIFTED, encoding="rope")
-    positions = torch.tensor([[0, 4, 9]]).expand(2, -1)
-    model.eval()
-    expected = hidden(model, positions=positions)
-    model.train()
-    torch.testing.assert_close(hidden(model, positions=positions), expected, atol=tol.MODEL_F64, rtol=0)
+    model, positions = model_with(SHIFTED, encoding="rope"), torch.tensor([[0, 4, 9]]).expand(2, -1)
+    drawn, expected = (hidden(each(), positions=positions) for each in (model.train, model.eval))
+    torch.testing.assert_close(drawn, expected, atol=tol.MODEL_F64, rtol=0)
 
 
 def test_packed_sequences_have_draws_of_their_own():
     """Each sequence of a packed row is what it is alone, at some draw."""
-    model = model_with(RANDOMIZED)
-    model.eval()
+    model, found = model_with(RANDOMIZED).eval(), set()
     known = [hidden(model, positions=choice[None].expand(2, -1)) for choice in CHOICES["randomized"]]
-    model.train()
-    inputs = {
-        "positions": torch.arange(LENGTH).repeat(2)[None],
-        "segments": torch.tensor([[0] * LENGTH + [1] * LENGTH], dtype=torch.int32),
-    }
-    found = set()
+    segments = torch.tensor([[0] * LENGTH + [1] * LENGTH], dtype=torch.int32)
+    inputs = {"positions": torch.arange(LENGTH).repeat(2)[None], "segments": segments}
     for _ in range(8):
-        drawn = hidden(model, IDS.view(1, -1), **inputs)[0]
-        parts = drawn[:LENGTH], drawn[LENGTH:]
-        places = [
-            next(i for i, states in enumerate(known) if (states[row] - part).abs().max() < tol.MODEL_F64)
-            for row, part in enumerate(parts)
-        ]
-        found.add(tuple(places))
+        parts = hidden(model.train(), IDS.view(1, -1), **inputs).view(2, LENGTH, -1)
+        found.add(tuple(
+            next(i for i, states in enumerate(known) if (states[row] - parts[row]).abs().max() < tol.MODEL_F64)
+            for row in range(2)
+        ))  # fmt: skip
     assert any(first != second for first, second in found)
 
 
@@ -173,9 +152,8 @@ def test_augmented_sequences_of_a_row_and_evaluation():
     first = hidden(model, ids)
     torch.manual_seed(2)
     assert torch.equal(first, hidden(model, ids)) and not torch.equal(first, hidden(model, ids))
-    np.testing.assert_allclose(
-        positions_of(hidden(model.eval(), ids).numpy())[0], np.arange(6), atol=tol.READ_POSITIONS
-    )
+    found = positions_of(hidden(model.eval(), ids).numpy())[0]
+    np.testing.assert_allclose(found, np.arange(6), atol=tol.READ_POSITIONS)
 
 
 @pytest.mark.parametrize("encoding", ["rope", ["sinusoidal", "rope"]])
@@ -200,26 +178,18 @@ def test_refuses(given, words):
         model_with(given)
 
 
-def test_refuses_sequences_that_are_too_long():
-    model = model_with({"type": "randomized", "max_positions": 2})
-    model.train()
+def test_refuses_long_sequences_and_positions_on_axes():
     message = r"\[training_positions\] a sequence must have at most the 2 positions of max_positions, got 3"
     with pytest.raises(ValueError, match=message):
-        hidden(model)
-
-
-def test_refuses_positions_on_axes():
+        hidden(model_with({"type": "randomized", "max_positions": 2}).train())
     encoding = {"type": "mrope", "rope_parameters": {"mrope_section": [2, 1, 1]}}
-    model = model_with(SHIFTED, encoding=encoding)
-    model.train()
     with pytest.raises(ValueError, match=r"\[training_positions\] positions must have one axis, got 3"):
-        hidden(model, positions=torch.zeros(1, LENGTH, 3, dtype=torch.long))
+        hidden(model_with(SHIFTED, encoding=encoding).train(), positions=torch.zeros(1, LENGTH, 3, dtype=torch.long))
 
 
 def test_saved_with_the_model(tmp_path):
     """A key that transformers does not know: the model is an rf_encoder."""
-    model = model_with(RANDOMIZED, encoding="rope")
-    model.save(tmp_path)
+    model_with(RANDOMIZED, encoding="rope").save(tmp_path)
     again = roformer_cpp.load_model(tmp_path)
     assert again.config["training_positions"] == RANDOMIZED and again.config["model_type"] == "rf_encoder"
     with pytest.raises(ValueError, match=r"no key that transformers would not honour .* got training_positions"):

@@ -16,12 +16,8 @@ REFUSED = {"transformer-xl": [
     ({"clamp_length": 4}, "clamp_length"),
 ], "dai-literal": [({"hidden_size": 7}, r"hidden_size must be even for dai-literal .*, got 7")]}  # fmt: skip
 
-STARTS = {
-    **dict.fromkeys(
-        ("transformer-xl", "transformer-xl-literal"), dict.fromkeys(("r_w_bias", "r_r_bias", "r_weight"), normal)
-    ),
-    "dai-literal": {"r_weight": normal},
-}
+XL = dict.fromkeys(("r_w_bias", "r_r_bias", "r_weight"), normal)
+STARTS = {"transformer-xl": XL, "transformer-xl-literal": XL, "dai-literal": {"r_weight": normal}}
 
 POSITIONS = [3, 0, 9, 40, 41, 200, 7]
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import numpy as np
 import pytest
@@ -50,6 +51,16 @@ def test_engine(family, head, shape, tmp_path):
         assert_close(np.concatenate([each.ravel() for each in ours]), theirs)
 
 
+UNREAD = ("inv_freq", "contact_head.regression.weight", "contact_head.regression.bias")
+
+
+def read_names(path):
+    """The tensors of a file under the names of modules, without those that no head computes with."""
+    renamed = ((re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name), x) for name, x in load_file(path).items())
+    renamed = ((re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name), x) for name, x in renamed)
+    return {name: x for name, x in renamed if not name.endswith(UNREAD)}
+
+
 @pytest.mark.parametrize(("family", "head"), TRAINED_CASES)
 def test_module_and_what_it_saves(family, head, tmp_path):
     oracle = make_encoder(family, head, tmp_path / "given")
@@ -62,14 +73,14 @@ def test_module_and_what_it_saves(family, head, tmp_path):
         ours.append(out["hidden" if head == "Model" else "logits"][0].detach().numpy().ravel())
     assert_close(np.concatenate(ours), np.concatenate([theirs_of(oracle, each).ravel() for each in rows_of()]))
     model.save(tmp_path / "saved")
-    given, saved = (load_file(tmp_path / folder / "model.safetensors") for folder in ("given", "saved"))
+    given, saved = (read_names(tmp_path / folder / "model.safetensors") for folder in ("given", "saved"))
     assert given.keys() == saved.keys() and all(np.array_equal(given[name], saved[name]) for name in given)
     assert_reopens(oracle, tmp_path / "saved", row)
 
 
 def assert_reopens(oracle, folder, row):
     again, report = type(oracle).from_pretrained(folder, output_loading_info=True)
-    assert not any(report.values()), report
+    assert not {name for names in report.values() for name in names if not name.endswith(UNREAD)}, report
     assert_close(theirs_of(again.eval(), row), theirs_of(oracle, row))
 
 
@@ -84,7 +95,7 @@ def test_gradients(family, tmp_path):
     for each in (model, oracle):
         (each(ids)["logits"] * weights).sum().backward()
     with torch.no_grad():
-        for parameter in oracle.parameters():
+        for parameter in (each for each in oracle.parameters() if each.grad is not None):
             parameter.copy_(parameter.grad)
     oracle.save_pretrained(tmp_path)
     theirs = dict(roformer_cpp.load_model(tmp_path, dtype="float64").named_parameters())

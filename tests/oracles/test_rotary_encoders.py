@@ -47,6 +47,16 @@ def test_older_keys_of_modernbert(keys, tmp_path):
     assert_as_transformers(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_windows_of_modernbert_without_a_base(tmp_path):
+    """In files of transformers 4 null is the base of the other layers."""
+    make_encoder("modernbert", "Model", tmp_path)
+    change_config(tmp_path, rope_parameters=None, global_rope_theta=5000.0, local_rope_theta=5000.0)
+    same, path = Engine(tmp_path).hidden(rows_of()), tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"local_rope_theta": 5000.0', '"local_rope_theta": null'))
+    assert "null" in path.read_text() and np.array_equal(Engine(tmp_path).hidden(rows_of()), same)
+
+
 @pytest.mark.parametrize("head", ["ForMaskedLM", "ForSequenceClassification"])
 def test_options_of_modernberts_heads(head, tmp_path):
     options = {"classifier_bias": True, "decoder_bias": False, "classifier_activation": "silu"}

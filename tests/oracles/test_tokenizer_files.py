@@ -1,14 +1,18 @@
 """Model directories as `transformers` writes them, loaded, saved and loaded again: the same ids on both sides."""
 
+import contextlib
 import itertools
 import json
 import random
+import warnings
 
 import pytest
 import tokenizer_probe as probe
 import transformers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers.models.auto import tokenization_auto
 
+import roformer_cpp
 from tokenizer_texts import SPECIALS
 from tokenizer_texts import small_vocabulary as characters_and_pieces
 
@@ -367,6 +371,37 @@ def test_settings_of_classes_in_python_alone(tmp_path, setting):
     write_json(tmp_path / "tokenizer_config.json", BERT | setting)
     theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
     probe.check_texts(tmp_path, probe.random_texts(100, 9, SPECIALS), probe.bare(theirs))
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
+def test_a_class_that_transformers_lacks(tmp_path, file):
+    """The class is in the code of the model's authors: tokenizer.json is read as it is."""
+    write_vocab(tmp_path)
+    transformers.BertTokenizer(vocab=str(tmp_path / "vocab.txt"), do_lower_case=False).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    write_json(tmp_path / "config.json", {"model_type": "bert"})
+    write_json(tmp_path / file, {"tokenizer_class": "TheirTokenizerFast", "model_type": "bert"})
+    theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    with pytest.warns(UserWarning, match=rf"{file}\] the tokenizer_class TheirTokenizer is unknown: tokenizer.json is"):
+        ours = roformer_cpp.Tokenizer(tmp_path)
+    for text in probe.random_texts(100, 10, SPECIALS):
+        assert ours.encode(text) == theirs.encode(text).ids
+
+
+NO_CLASSES = {"AutoTokenizer", "BasicTokenizer", "CharacterTokenizer", "MecabTokenizer", "WordpieceTokenizer"}
+
+
+def test_every_class_of_transformers_is_known(tmp_path):
+    """It is supported, or refused by name."""
+    names = {name for name in [*tokenization_auto.TOKENIZER_MAPPING_NAMES.values(), *dir(transformers)] if name}
+    write_vocab(tmp_path)
+    transformers.BertTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    own = (name.removesuffix("Fast") for name in names if name.endswith(("Tokenizer", "TokenizerFast")))
+    for name in sorted(set(own) - NO_CLASSES):
+        write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": name})
+        with warnings.catch_warnings(), contextlib.suppress(RuntimeError):
+            warnings.filterwarnings("error", ".* is unknown")
+            roformer_cpp.Tokenizer(tmp_path)
 
 
 FRAMES = [None, processors.TemplateProcessing(single="$A", pair="$A $B:1", special_tokens=[])]

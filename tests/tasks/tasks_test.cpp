@@ -13,7 +13,7 @@
 namespace rf::tasks {
 namespace {
 
-using text::error_of;
+using text::error_of, text::expect_has;
 using text::Tokenizer;
 using text::Vocabulary;
 
@@ -87,8 +87,7 @@ TEST(Rows, WhatStaysOfALongText) {
   EXPECT_EQ(row({long_text, "s t u v w x y"}), "[CLS]abl[SEP]sty[SEP]");
   settings.truncation = text::Truncation::kOnlySecond;
   EXPECT_EQ(row({"x y", long_text}), "[CLS]xy[SEP]abkl[SEP]");
-  const std::string message = error_of([&] { row({long_text, "x"}); });
-  EXPECT_NE(message.find("here: "), std::string::npos) << message;
+  expect_has(error_of([&] { row({long_text, "x"}); }), "here: ");
 }
 
 TEST(Rows, WindowsOverALongText) {
@@ -105,7 +104,7 @@ TEST(Rows, WindowsOverALongText) {
   EXPECT_EQ(all, "[CLS]abcd[SEP][CLS]defg[SEP][CLS]ghij[SEP]");
   settings.keep = Keep::kHeadTail;
   settings.kind = "classification";
-  EXPECT_NE(error_of([&] { check_settings(settings); }).find("head-tail"), std::string::npos);
+  expect_has(error_of([&] { check_settings(settings); }), "head-tail");
 }
 
 TEST(Tokens, AreFoundByTheirFirstPieceWhereTheyHaveMostAround) {
@@ -139,8 +138,7 @@ TEST(Answers, TargetsAreTokensOfEachWindow) {
   EXPECT_EQ(targets("\xC3\xA9 b c", "c", 4), (Ids{5, 5}));             // characters, not bytes
   EXPECT_EQ(targets("a b c", "", 0), (Ids{0, 0}));
   for (const auto& [answer, start] : std::vector<std::pair<std::string, int64_t>>{{"x", 2}, {"b", 3}, {"b", 90}}) {
-    const std::string message = error_of([&] { targets("a b c", answer, start); });
-    EXPECT_NE(message.find("a.jsonl line 3 must have its answer at character"), std::string::npos) << message;
+    expect_has(error_of([&] { targets("a b c", answer, start); }), "a.jsonl line 3 must have its answer at character");
   }
 }
 
@@ -184,8 +182,7 @@ TEST(Examples, BadRecordsAreNamed) {
     json fields = one.good;
     fields.update(one.change);
     const std::string message = error_of([&] { task_of(settings)->example(record_of(fields), Targets::kNeeded); });
-    EXPECT_NE(message.find("a.jsonl line 3"), std::string::npos) << message;
-    EXPECT_NE(message.find(one.part), std::string::npos) << message;
+    text::expect_parts(message, {"a.jsonl line 3", one.part});
   }
 }
 

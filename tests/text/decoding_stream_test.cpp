@@ -32,14 +32,12 @@ using Join = DecodingOptions::Join;
 std::vector<int32_t> random_ids(const Tokenizer& tokenizer, size_t count, std::mt19937& random) {
   constexpr std::string_view kBytes = "    ...'''nnttmsvere?!,xé中😀\xFF\xE4";
   std::vector<int32_t> ids;
+  const auto byte = [&] { return int32_t{static_cast<uint8_t>(kBytes[random() % kBytes.size()])}; };
   while (ids.size() < count) {
     if (tokenizer.options().pipeline == Pipeline::kByteLevelBpe) {
-      const size_t at = random() % kBytes.size();
-      ids.push_back(static_cast<uint8_t>(kBytes[at]));
+      ids.push_back(byte());
     } else if (tokenizer.options().pipeline == Pipeline::kByteFallbackBpe) {
-      const bool is_byte = random() % 2 == 0;
-      ids.push_back(is_byte ? static_cast<uint8_t>(kBytes[random() % kBytes.size()])
-                            : static_cast<int32_t>(256 + random() % 12));
+      ids.push_back(random() % 2 == 0 ? byte() : static_cast<int32_t>(256 + random() % 12));
     } else {
       ids.push_back(static_cast<int32_t>(random() % kPieces.size()));
     }

@@ -212,9 +212,10 @@ TEST(LinearSteps, StreamsOfTokens) {
   }
 }
 
-// What a line of `tokenize` takes: one text in a row of a BatchEncoder. Sets the number of its tokens.
-size_t row_memory(const Tokenizer& tokenizer, const std::string& text, size_t& tokens) {
-  return peak_of([&] {
+// What a line of `tokenize` takes, one text in a row of a BatchEncoder; and the number of its tokens.
+std::pair<size_t, size_t> row_memory(const Tokenizer& tokenizer, const std::string& text) {
+  size_t tokens = 0;
+  const size_t memory = peak_of([&] {
     BatchOptions options;
     options.threads = 1;
     BatchEncoder encoder(tokenizer, options);
@@ -223,6 +224,7 @@ size_t row_memory(const Tokenizer& tokenizer, const std::string& text, size_t& t
     EXPECT_EQ(rows.size(), 1U);
     tokens = rows.front().size();
   });
+  return {memory, tokens};
 }
 
 void expect_little_memory(const Tokenizer& tokenizer, std::string_view part, size_t size = kTextBytes) {
@@ -233,9 +235,7 @@ void expect_little_memory(const Tokenizer& tokenizer, std::string_view part, siz
     EXPECT_GT(out.size(), 0U);
   });
   EXPECT_LT(encoding, (kMaxBytesPerByte - 1) * text.size()) << "encode, " << part.substr(0, 20);
-  size_t tokens = 0;
-  EXPECT_LT(row_memory(tokenizer, text, tokens), (kMaxBytesPerByte - 1) * text.size())
-      << "rows, " << part.substr(0, 20);
+  EXPECT_LT(row_memory(tokenizer, text).first, (kMaxBytesPerByte - 1) * text.size()) << "rows, " << part.substr(0, 20);
 }
 
 TEST(LinearMemory, OfTextsThatAreNotWrittenDown) {
@@ -261,9 +261,8 @@ TEST(LinearMemory, RowsOfDenseTokens) {
   const Tokenizer byte_pairs(word_parts({}));
   for (const std::string_view part : {".", "a.", "a "}) {
     const std::string text = repeated(part, kOddBytes);
-    size_t tokens = 0;
     for (const Tokenizer& tokenizer : {word_pieces(), byte_pairs}) {
-      const size_t memory = row_memory(tokenizer, text, tokens);
+      const auto [memory, tokens] = row_memory(tokenizer, text);
       EXPECT_LT(memory, kMaxBytesPerToken * tokens) << part;
     }
   }
@@ -279,8 +278,7 @@ TEST(LinearMemory, TextsThatAreWrittenDown) {
                                      Tokenizer(Vocabulary(tokens), long_words), Tokenizer(word_parts({.nfc = true}))}) {
     for (const std::string_view part : {"hello world ", "\u00C9", "\u4E2D", "e\u0301 b"}) {
       const std::string text = repeated(part, kOddBytes);
-      size_t count = 0;
-      EXPECT_LT(row_memory(tokenizer, text, count), kMaxBytesPerWrittenByte * text.size()) << part;
+      EXPECT_LT(row_memory(tokenizer, text).first, kMaxBytesPerWrittenByte * text.size()) << part;
     }
   }
 }

@@ -150,11 +150,10 @@ void expect_first(const Encoding& got, const Encoding& whole, size_t wanted, std
   const auto first = [count](const auto& column) {
     return std::vector(column.begin(), column.begin() + static_cast<ptrdiff_t>(count));
   };
-  EXPECT_EQ(got.ids, first(whole.ids));
-  EXPECT_EQ(got.byte_begin, first(whole.byte_begin));
-  EXPECT_EQ(got.byte_end, first(whole.byte_end));
-  EXPECT_EQ(got.char_begin, first(whole.char_begin));
-  EXPECT_EQ(got.char_end, first(whole.char_end));
+  for (const auto column :
+       {&Encoding::ids, &Encoding::byte_begin, &Encoding::byte_end, &Encoding::char_begin, &Encoding::char_end}) {
+    EXPECT_EQ(got.*column, first(whole.*column));
+  }
   EXPECT_EQ(got.starts_word, first(whole.starts_word));
   const size_t end = count < wanted ? text.size() : count == 0 ? 0 : static_cast<size_t>(whole.byte_end[count - 1]);
   EXPECT_EQ(got.replaced_bytes, count_ill_formed(text.substr(0, end)));
@@ -292,11 +291,9 @@ TEST(FirstTokens, StretchesOfNormalisedTextChangeNothing) {
       Encoding got, wanted;
       divided.encode(text, got);
       undivided.encode(text, wanted);
-      ASSERT_EQ(got.ids, wanted.ids);
-      ASSERT_EQ(got.byte_end, wanted.byte_end);
-      ASSERT_EQ(got.char_begin, wanted.char_begin);
-      ASSERT_EQ(got.starts_word, wanted.starts_word);
-      ASSERT_EQ(got.replaced_bytes, wanted.replaced_bytes);
+      ASSERT_EQ(std::tie(got.ids, got.byte_end, got.char_begin),
+                std::tie(wanted.ids, wanted.byte_end, wanted.char_begin));
+      ASSERT_EQ(std::tie(got.starts_word, got.replaced_bytes), std::tie(wanted.starts_word, wanted.replaced_bytes));
     }
   }
 }

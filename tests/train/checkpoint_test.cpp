@@ -54,6 +54,9 @@ class CheckpointTest : public testing::Test {
     begin(writer, step);
     writer.finish();
   }
+  std::shared_ptr<nn::Model> saved(int64_t step) const {
+    return nn::load_model(fmt::format("{}/checkpoint-{}", run_, step), Head::kMaskedLm, at::kFloat);
+  }
   // As training does.
   void fill(float value) const {
     const at::NoGradGuard no_grad;
@@ -99,8 +102,7 @@ TEST_F(CheckpointTest, HasTheValuesOfItsStepWhileTrainingGoesOn) {
   AdamW other(trained_parameters(*model_), {});
   load_moments(run_ + "/checkpoint-1", other);
   for (const MomentPart& part : other.moments()) EXPECT_TRUE(part.values.eq(1).all().item<bool>()) << part.name;
-  const auto saved = nn::load_model(run_ + "/checkpoint-1", Head::kMaskedLm, at::kFloat);
-  for (const Parameter& each : trained_parameters(*saved)) EXPECT_TRUE(each.weight.eq(1).all().item<bool>());
+  for (const Parameter& each : trained_parameters(*saved(1))) EXPECT_TRUE(each.weight.eq(1).all().item<bool>());
 }
 
 TEST_F(CheckpointTest, TheNextOneWaitsForTheOneBefore) {
@@ -112,8 +114,7 @@ TEST_F(CheckpointTest, TheNextOneWaitsForTheOneBefore) {
   EXPECT_TRUE(fs::exists(run_ + "/checkpoint-1/state.json"));
   writer.finish();
   EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-1", "checkpoint-2"}));
-  const auto saved = nn::load_model(run_ + "/checkpoint-1", Head::kMaskedLm, at::kFloat);
-  EXPECT_TRUE(trained_parameters(*saved)[0].weight.eq(1).all().item<bool>());
+  EXPECT_TRUE(trained_parameters(*saved(1))[0].weight.eq(1).all().item<bool>());
 }
 
 TEST_F(CheckpointTest, TheCopyTakesItsMemoryOnce) {
@@ -156,8 +157,7 @@ TEST_F(CheckpointTest, TheSameStepIsWrittenOnce) {
   fill(3);
   begin(writer, 1);
   EXPECT_FALSE(writer.is_done());
-  const auto saved = nn::load_model(run_ + "/checkpoint-1", Head::kMaskedLm, at::kFloat);
-  EXPECT_FALSE(trained_parameters(*saved)[0].weight.eq(3).all().item<bool>());
+  EXPECT_FALSE(trained_parameters(*saved(1))[0].weight.eq(3).all().item<bool>());
 }
 
 TEST_F(CheckpointTest, KeepsTheNewest) {
@@ -170,9 +170,7 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
 
 TEST_F(CheckpointTest, OneOfASignalIsKeptUntilTheNext) {
   const auto save_for = [&](int64_t step, CheckpointCause cause) {
-    CheckpointPlan kept = plan();
-    kept.keep = 2;
-    CheckpointWriter writer(kept);
+    CheckpointWriter writer(plan());
     writer.begin(*model_, *optimizer_, {{"step", step}}, cause);
     writer.finish();
   };
@@ -200,7 +198,7 @@ TEST_F(CheckpointTest, TheTokenizerIsWrittenWhenItsDirectoryIsGone) {
   tokenizer.write(directory_ / "copy");
   EXPECT_EQ(io::read_file(directory_ / "copy/vocab.txt"), "[PAD]\n");
   EXPECT_EQ(io::read_file(directory_ / "copy/tokenizer_config.json"), "{}\n");
-  EXPECT_NE(error_of([&] { const TokenizerFiles none(run_); }).find("vocab.txt"), std::string::npos);
+  expect_has(error_of([&] { const TokenizerFiles none(run_); }), "vocab.txt");
 }
 
 TEST_F(CheckpointTest, EveryKeyOfAStateIsChecked) {
@@ -214,28 +212,22 @@ TEST_F(CheckpointTest, EveryKeyOfAStateIsChecked) {
   for (const auto& [key, value] : whole.items()) {
     nlohmann::json state = whole;
     state.erase(key);
-    EXPECT_NE(message_with(state).find(key + " must be there"), std::string::npos) << key;
+    expect_has(message_with(state), key + " must be there");
     if (key == "data") continue;  // compared as it is
     for (const nlohmann::json& wrong : {nlohmann::json("x"), nlohmann::json::array({1}), nlohmann::json()}) {
       state[key] = wrong;
-      const std::string message = message_with(state);
-      EXPECT_NE(message.find(path), std::string::npos) << message;
-      EXPECT_NE(message.find(key + " must be "), std::string::npos) << message;
+      tests::expect_parts(message_with(state), {path, key + " must be "});
     }
   }
 }
 
 TEST_F(CheckpointTest, ADamagedOneIsNamed) {
   save(1);
-  std::ofstream(run_ + "/checkpoint-1/state.json") << "{\"version\":2}";
-  EXPECT_NE(error_of([&] {
-              load_state(run_ + "/checkpoint-1", train_state);
-            }).find("remove " + run_ + "/checkpoint-1 to continue"),
-            std::string::npos);
-  io::write_file(run_ + "/checkpoint-1/optimizer.safetensors",
-                 io::read_file(run_ + "/checkpoint-1/optimizer.safetensors").substr(0, 100));
-  EXPECT_NE(error_of([&] { load_moments(run_ + "/checkpoint-1", *optimizer_); }).find("optimizer.safetensors"),
-            std::string::npos);
+  const std::string folder = run_ + "/checkpoint-1", moments = folder + "/optimizer.safetensors";
+  std::ofstream(folder + "/state.json") << "{\"version\":2}";
+  expect_has(error_of([&] { load_state(folder, train_state); }), "remove " + folder + " to continue");
+  io::write_file(moments, io::read_file(moments).substr(0, 100));
+  expect_has(error_of([&] { load_moments(folder, *optimizer_); }), "optimizer.safetensors");
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST(MetricsLog, KeepsGoodLinesAroundADamagedOneAndTheFileBeside) {
       EXPECT_EQ(io::read_file(path), "{\"step\":1}\n{\"step\":3}\n") << line;
       const std::string beside = fmt::format("{}.damaged-{}", path, number);
       EXPECT_EQ(io::read_file(beside), damaged);
-      EXPECT_NE(told.find(beside), std::string::npos) << told;
+      expect_has(told, beside);
     }
   }
 }
@@ -61,16 +61,14 @@ TEST(TrainingCurve, IsOfTheWholeTrainingLines) {
   for (const char* line :
        {R"({"type":"train","step":7,"loss":"x","seconds":1})", R"({"type":"train","step":7,"seconds":1})"}) {
     io::write_file(directory / "metrics.jsonl", lines + line + "\n");
-    const std::string message = error_of([&] { training_curve(directory.path()); });
-    EXPECT_NE(message.find("metrics.jsonl] loss must be"), std::string::npos) << message;
+    expect_has(error_of([&] { training_curve(directory.path()); }), "metrics.jsonl] loss must be");
   }
 }
 
 TEST(MetricsLog, NamesTheFileItCannotWrite) {
   const TemporaryPath directory;
   const std::string path = directory / "none/metrics.jsonl";
-  EXPECT_NE(error_of([&] { MetricsLog(path, 0, {}); }).find(path + " must be writable, got: No such file"),
-            std::string::npos);
+  expect_has(error_of([&] { MetricsLog(path, 0, {}); }), path + " must be writable, got: No such file");
 }
 
 }  // namespace

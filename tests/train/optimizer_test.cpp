@@ -36,17 +36,15 @@ TEST(AdamW, IsTorchs) {
       ours.push_back({std::to_string(ours.size()), start.clone().requires_grad_(true), decay});
       theirs.push_back(start.clone().requires_grad_(true));
     }
+    using Options = torch::optim::AdamWOptions;
     const auto adamw = [&](double decay) {
-      return torch::optim::AdamWOptions(0.05)
-          .betas({options.beta1, options.beta2})
-          .eps(options.epsilon)
-          .weight_decay(decay);
+      return Options(0.05).betas({options.beta1, options.beta2}).eps(options.epsilon).weight_decay(decay);
     };
     std::vector<torch::optim::OptimizerParamGroup> groups;
-    groups.emplace_back(std::vector<at::Tensor>{theirs[0], theirs[2]},
-                        std::make_unique<torch::optim::AdamWOptions>(adamw(options.weight_decay)));
-    groups.emplace_back(std::vector<at::Tensor>{theirs[1], theirs[3]},
-                        std::make_unique<torch::optim::AdamWOptions>(adamw(0)));
+    for (const size_t i : {0, 1}) {
+      groups.emplace_back(std::vector<at::Tensor>{theirs[i], theirs[i + 2]},
+                          std::make_unique<Options>(adamw(i == 0 ? options.weight_decay : 0)));
+    }
     torch::optim::AdamW reference(groups, adamw(0));
     AdamW optimizer(ours, options);
     for (int64_t t = 1; t <= kSteps; ++t) {
@@ -72,7 +70,7 @@ TEST(AdamW, StopsAtAGradientThatIsNotFinite) {
   const Parameter p = {"layer.weight", at::tensor({1.0f, 2.0f}).requires_grad_(true), Decay::kApplied};
   AdamW optimizer({p}, {});
   p.weight.mutable_grad() = at::tensor({0.5f, std::numeric_limits<float>::quiet_NaN()});
-  EXPECT_NE(error_of([&] { optimizer.step(0.1, 37); }).find("got nan in layer.weight at step 37"), std::string::npos);
+  expect_has(error_of([&] { optimizer.step(0.1, 37); }), "got nan in layer.weight at step 37");
   EXPECT_TRUE(p.weight.equal(at::tensor({1.0f, 2.0f})));
 }
 

@@ -27,7 +27,7 @@ TEST(RunDirectory, ARefusedDirectoryIsNotTouched) {
     const TemporaryPath directory;
     io::write_file(directory / "a.txt", "text");
     io::write_file(directory / "b.txt.tmp.12.0", "text");
-    EXPECT_NE(error_of([&] { RunDirectory(directory.path(), use); }).find("with a.txt in it"), std::string::npos);
+    expect_has(error_of([&] { RunDirectory(directory.path(), use); }), "with a.txt in it");
     EXPECT_EQ(directory.entries(), 2u);
   }
 }
@@ -35,8 +35,7 @@ TEST(RunDirectory, ARefusedDirectoryIsNotTouched) {
 TEST(RunDirectory, IsUsedByOne) {
   const TemporaryPath directory;
   const RunDirectory first(directory.path(), Use::kFresh);
-  EXPECT_NE(error_of([&] { RunDirectory(directory.path(), Use::kFresh); }).find("which another one holds"),
-            std::string::npos);
+  expect_has(error_of([&] { RunDirectory(directory.path(), Use::kFresh); }), "which another one holds");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the tests of train share: the message of an Error, and a temporary directory.
+// What the tests of train share: the message of an Error and its words, and a temporary directory.
 #pragma once
 
 #include "temporary_files.h"
@@ -6,6 +6,7 @@
 namespace rf::train {
 
 using tests::error_of;
+using tests::expect_has;
 using TemporaryPath = tests::Directory;
 
 }  // namespace rf::train

@@ -22,11 +22,8 @@ namespace {
 
 ModelConfig config() {
   ModelConfig config;
-  config.vocab_size = 29;
-  config.hidden_size = config.embedding_size = 16;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.intermediate_size = 24;
+  config.vocab_size = 29, config.hidden_size = config.embedding_size = 16, config.intermediate_size = 24;
+  config.num_hidden_layers = config.num_attention_heads = 2;
   config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
   return config;
 }
@@ -53,11 +50,8 @@ std::shared_ptr<nn::Model> pair_model() {
 // Rows [first, first + rows) of one fixed stream of ids; row r has r % 3 + 1 masked tokens.
 LanguageBatch rows(int64_t first, int64_t count) {
   data::Batch batch;
-  batch.batch_size = count;
-  batch.length = kLength;
-  batch.real_tokens = count * kLength;
+  batch.batch_size = batch.runs = count, batch.length = kLength, batch.real_tokens = count * kLength;
   for (int64_t r = 0; r < count; ++r) {
-    ++batch.runs;
     for (int64_t t = 0; t < kLength; ++t) {
       batch.ids.push_back(5 + ((first + r) * 7 + t * 3) % 24);
       batch.segments.push_back(0);
@@ -131,11 +125,8 @@ TEST(TrainStep, MicroBatchesMakeOneBatch) {
   const auto whole = pair_model(), parts = pair_model();
   const StepResult a = one_step(*whole, {pair_rows(0, 6)});
   const StepResult b = one_step(*parts, {pair_rows(0, 3), pair_rows(3, 1), pair_rows(4, 2)});
-  EXPECT_EQ(a.predicted_tokens, 12);
-  EXPECT_EQ(b.predicted_tokens, 12);
-  EXPECT_EQ(a.pairs, 6);
-  EXPECT_EQ(b.pairs, 6);
-  EXPECT_EQ(a.correct_pairs, b.correct_pairs);
+  EXPECT_EQ(std::tuple(a.predicted_tokens, a.pairs), std::tuple(12, 6));
+  EXPECT_EQ(std::tuple(b.predicted_tokens, b.pairs, b.correct_pairs), std::tuple(12, 6, a.correct_pairs));
   EXPECT_NEAR(a.loss_sum, b.loss_sum, rf::tests::kFloat32Primitive * a.loss_sum);
   EXPECT_NEAR(a.pair_loss_sum, b.pair_loss_sum, rf::tests::kFloat32Model * a.pair_loss_sum);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
@@ -155,15 +146,18 @@ TEST(TrainStep, PairsOfAMicroBatchWithoutMasksCount) {
   last.places_N = last.labels_N = at::empty({0}, at::kLong);
   const StepResult a = one_step(*whole, {all});
   const StepResult b = one_step(*parts, {pair_rows(0, 3), last});
-  EXPECT_EQ(a.pairs, 4);
-  EXPECT_EQ(b.pairs, 4);
+  EXPECT_EQ(std::tuple(a.pairs, b.pairs), std::tuple(4, 4));
   EXPECT_EQ(a.predicted_tokens, b.predicted_tokens);
   EXPECT_NEAR(a.pair_loss_sum, b.pair_loss_sum, rf::tests::kFloat32Model * a.pair_loss_sum);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
 }
 
 // Against the formula in double: 21 rows cross two chunks and end inside a third.
-void expect_cross_entropy(double smoothing) {
+class LabelSmoothing : public testing::TestWithParam<double> {};
+INSTANTIATE_TEST_SUITE_P(TrainStep, LabelSmoothing, testing::Values(0, 0.1));
+
+TEST_P(LabelSmoothing, CrossEntropyAndItsGradient) {
+  const double smoothing = GetParam();
   constexpr int64_t kCount = 21, kVocabulary = 13;
   constexpr double kScale = 0.25;
   const at::Tensor z_NV = at::arange(kCount * kVocabulary, at::kFloat).mul_(0.7).sin_().mul_(3).view({kCount, -1});
@@ -185,10 +179,6 @@ void expect_cross_entropy(double smoothing) {
   }
   EXPECT_NEAR(loss.item<double>(), expected, rf::tests::kFloat32Primitive * expected);
 }
-
-TEST(TrainStep, CrossEntropyAndItsGradient) { expect_cross_entropy(0); }
-
-TEST(TrainStep, CrossEntropyWithLabelSmoothing) { expect_cross_entropy(0.1); }
 
 TEST(TrainStep, BiasesAndNormsDoNotDecay) {
   const auto m = model();
@@ -245,19 +235,17 @@ TEST(TrainStep, StopsAtALossThatIsNotFinite) {
   }
   AdamW optimizer(trained_parameters(*m), {});
   const std::vector<LanguageBatch> batches = {rows(0, 2)};
-  const std::string message = error_of([&] {
-    train_step(*m, optimizer, batches, {Precision::kFloat32, 1e-2, 12, 1, 0});
-  });
-  EXPECT_NE(message.find("the loss must be finite, got nan at step 12"), std::string::npos) << message;
+  const StepPlan step{Precision::kFloat32, 1e-2, 12, 1, 0};
+  expect_has(error_of([&] { train_step(*m, optimizer, batches, step); }),
+             "the loss must be finite, got nan at step 12");
 }
 
 TEST(StepProfile, RefusesOtherSteps) {
   for (const char* steps : {"0", "9", "5:4", "4:9", "4:", ":4", "4:5:6", "-1", "four", "1e1"}) {
-    const std::string message = error_of([&] { StepProfile(steps, 8, "profile-", Ranks::alone()); });
-    EXPECT_EQ(message,
-              fmt::format("[profile] the steps must be one of the run's 8 or two with a colon between them, as "
-                          "20:25, got \"{}\"",
-                          steps));
+    const std::string rule =
+        "[profile] the steps must be one of the run's 8 or two with a colon between them, as 20:25";
+    EXPECT_EQ(error_of([&] { StepProfile(steps, 8, "profile-", Ranks::alone()); }),
+              fmt::format("{}, got \"{}\"", rule, steps));
   }
 }
 

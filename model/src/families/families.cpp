@@ -75,7 +75,13 @@ ModelFamily deberta_v2();
 ModelFamily distilbert();
 ModelFamily electra();
 ModelFamily ernie();
+ModelFamily esm();
+ModelFamily esm1();
 ModelFamily mpnet();
+ModelFamily data2vec_text();
+ModelFamily megatron_bert();
+ModelFamily roberta_prelayernorm();
+ModelFamily xlm_roberta_xl();
 ModelFamily roberta();
 ModelFamily xlm_roberta();
 
@@ -177,12 +183,18 @@ std::span<const ModelFamily> model_families() {
                                                roberta(),
                                                xlm_roberta(),
                                                camembert(),
+                                               data2vec_text(),
+                                               megatron_bert(),
+                                               roberta_prelayernorm(),
+                                               xlm_roberta_xl(),
                                                distilbert(),
                                                electra(),
                                                mpnet(),
                                                deberta_v2(),
                                                deberta(),
                                                ernie(),
+                                               esm(),
+                                               esm1(),
                                                albert(),
                                                nomic_bert_moe(),
                                                jina_bert(),

@@ -60,6 +60,13 @@ void read_modern(const Keys& keys, ModelConfig& config) {
       keys, window, [=](int64_t layer) { return layer % interval != 0; }, config);
 }
 
+// In files of transformers 4 layers with windows rotate as the others where their own base is null.
+void rewrite_modern(nlohmann::json& object, const std::string&) {
+  const auto local = object.find("local_rope_theta");
+  if (local != object.end() && local->is_null())
+    *local = object.value("global_rope_theta", find_rotary_family("modernbert")->base);
+}
+
 BlockSpec block_of_files() {
   BlockSpec block = modernbert_block();
   block.fused_qkv = BlockSpec::Fused::kParts;
@@ -89,6 +96,7 @@ ModelFamily modernbert() {
                    "classifier_activation", "position_embedding_type", "classifier_pooling", "local_attention",
                    "layer_types", "global_attn_every_n_layers", "global_rope_theta", "local_rope_theta",
                    "sparse_prediction", "sparse_pred_ignore_index"},
+          .rewrite = rewrite_modern,
           .read = read_modern};
 }
 

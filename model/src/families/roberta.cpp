@@ -1,5 +1,5 @@
-// RoBERTa (Liu et al. 2019, arXiv 1907.11692), XLM-RoBERTa and CamemBERT: BERT's layers. The first position is the row
-// after that of padding, and classification has a dense layer in place of the pooler.
+// RoBERTa (Liu et al. 2019, arXiv 1907.11692), XLM-RoBERTa, CamemBERT and data2vec for text: BERT's layers. The first
+// position is the row after that of padding, and classification has a dense layer in place of the pooler.
 #include "../rotary_report/parts.h"
 #include "family.h"
 
@@ -41,6 +41,14 @@ ModelFamily xlm_roberta() {
   ModelFamily family = roberta();
   family.model_type = "xlm-roberta";
   family.classes = "XLMRoberta";
+  return family;
+}
+
+ModelFamily data2vec_text() {
+  ModelFamily family = roberta();
+  family.model_type = "data2vec-text";
+  family.classes = "Data2VecText";
+  family.prefix = "data2vec_text.";
   return family;
 }
 

@@ -81,6 +81,8 @@ class Encoder:
         x = graph.op("Gather", self.word_embeddings(), self.ids)
         if self.position.word_scale != 1:
             x = graph.op("Mul", x, graph.number(self.position.word_scale))
+        if self.files.blocks.get("dropped_id", -1) >= 0:
+            x = self._with_dropped(x, self.files.blocks["dropped_id"])
         # Without a choice of the caller the first row is that of every token.
         for kind, rows in (("token", self.types), ("task", [])):
             if self.files.has(table := f"{prefix}embeddings.{kind}_type_embeddings.weight"):
@@ -94,6 +96,18 @@ class Encoder:
         if self.files.blocks["projects_embeddings"]:
             x = self.linear(x, f"{prefix}embeddings_project")
         return x
+
+    def _with_dropped(self, x: str, dropped: int) -> str:
+        """Embeddings of this token become 0, and others are divided by their share of a text."""
+        graph = self.graph
+        is_kept = graph.op("Not", graph.op("Equal", self.ids, graph.integer(dropped)))
+        counts = graph.op("And", is_kept, graph.cast(self.attention_mask, TensorProto.BOOL))
+        kept, tokens = (
+            graph.reduce("ReduceSum", graph.cast(each, TensorProto.FLOAT), 1, keep=True)
+            for each in (counts, self.attention_mask)
+        )
+        scale = graph.op("Mul", graph.cast(is_kept, TensorProto.FLOAT), graph.op("Div", tokens, kept))
+        return graph.op("Mul", x, graph.unsqueeze(scale, 2))
 
     def _rows_of_positions(self) -> str:
         """Tokens of the padding's id do not count in some models, and read a row of their own."""

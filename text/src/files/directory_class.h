@@ -22,6 +22,8 @@ struct DirectoryClass {
 // By the name in tokenizer_config.json, and by the "model_type" of config.json; none: unknown.
 std::optional<DirectoryClass> class_of_name(std::string_view name);
 std::optional<DirectoryClass> class_of_model(std::string_view type);
+// A class of transformers that does not read all of tokenizer.json, and that class_of_name() lacks.
+bool is_unsupported_class(std::string_view name);
 bool is_decoder_type(std::string_view type);
 
 }  // namespace rf::text

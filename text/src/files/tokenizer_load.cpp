@@ -64,18 +64,11 @@ class Loader {
     if (is_decoder_type(text_of_config_json("model_type"))) {
       return {.pieces = find_sentencepiece_class(config_.tokenizer_class)};
     }
-    if (!config_.tokenizer_class.empty()) {
-      const std::optional<DirectoryClass> named = class_of_name(config_.tokenizer_class);
-      if (named) return *named;
-      std::vector<std::string_view> names;
-      for (const Pipeline pipeline : all_pipelines()) {
-        std::ranges::transform(pipeline.entry().classes, std::back_inserter(names), &TokenizerClass::name);
-      }
-      names.emplace_back(kPlainClass);
-      fail(kConfigWhere, "{}: \"tokenizer_class\" must be {}, got \"{}\"", config_.path, io::listed(names, "or"),
-           config_.tokenizer_class);
-    }
-    if (const std::optional<DirectoryClass> named = class_of_config_json(); named) return *named;
+    if (!config_.tokenizer_class.empty()) return find_class(config_.tokenizer_class, config_.path);
+    std::string of_model = text_of_config_json("tokenizer_class");
+    if (of_model.ends_with("Fast")) of_model.resize(of_model.size() - 4);
+    if (!of_model.empty()) return find_class(of_model, (dir_ / "config.json").string());
+    if (const auto named = class_of_model(text_of_config_json("model_type")); named) return *named;
     if (has("tokenizer.json")) return {};
     if (const SentencePieceClass* known = find_sentencepiece_class_of_model(text_of_config_json("model_type"))) {
       return {.pieces = known};
@@ -88,17 +81,26 @@ class Loader {
     }
     return *class_of_name(has("vocab.json") && !has("vocab.txt") ? "GPT2Tokenizer" : "BertTokenizer");
   }
+  // An unknown class, such as one in the code of the model's authors, has a tokenizer.json to be read as it is.
+  DirectoryClass find_class(const std::string& name, const std::string& path) const {
+    const std::optional<DirectoryClass> named = class_of_name(name);
+    if (named) return *named;
+    if (has("tokenizer.json") && !is_unsupported_class(name)) {
+      io::warn(path, "the tokenizer_class {} is unknown: tokenizer.json is read as it is, as by transformers", name);
+      return {};
+    }
+    std::vector<std::string_view> names;
+    for (const Pipeline pipeline : all_pipelines()) {
+      std::ranges::transform(pipeline.entry().classes, std::back_inserter(names), &TokenizerClass::name);
+    }
+    names.emplace_back(kPlainClass);
+    fail(kConfigWhere, "{}: \"tokenizer_class\" must be {}, got \"{}\"", path, io::listed(names, "or"), name);
+  }
   // "" without such a text.
   std::string text_of_config_json(const char* key) const {
     const nlohmann::json value =
         model_config_.is_object() ? model_config_.value(key, nlohmann::json()) : nlohmann::json();
     return value.is_string() ? value.get<std::string>() : std::string();
-  }
-  std::optional<DirectoryClass> class_of_config_json() const {
-    std::string name = text_of_config_json("tokenizer_class");
-    if (name.ends_with("Fast")) name.resize(name.size() - 4);
-    const std::optional<DirectoryClass> named = class_of_name(name);
-    return named ? named : class_of_model(text_of_config_json("model_type"));
   }
   bool has(const char* file) const { return io::has_file((dir_ / file).string()); }
   std::vector<std::string> read_model_tokens() {
@@ -242,7 +244,8 @@ class Loader {
       set_bert_options(options_);
     }
     const bool python = class_.is(InTokenizerJson::kNone);
-    options_.decoding.clean_up_tokenization_spaces = !bytes && config_.clean_up_tokenization_spaces.value_or(python);
+    const bool cleans = python && options_.pipeline.entry().basic_tokenizer;
+    options_.decoding.clean_up_tokenization_spaces = !bytes && config_.clean_up_tokenization_spaces.value_or(cleans);
     if (python) options_.decoding.cleanup = false;  // without a decoder of `tokenizers`
     if (python && !config_.python_key.empty())
       fail(kConfigWhere, "{}: \"{}\" must be absent for {}, whose tokens it changes", config_.path, config_.python_key,

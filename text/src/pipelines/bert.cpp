@@ -292,7 +292,8 @@ const PipelineEntry& bert() {
   static const PipelineEntry entry = {
       .name = "bert",
       .classes = {{.name = "BertTokenizer",
-                   .other_names = {"DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer"},
+                   .other_names = {"DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer",
+                                   "SqueezeBertTokenizer", "LxmertTokenizer"},
                    .model_type = "bert"},
                   {.name = "MPNetTokenizer",
                    .model_type = "mpnet",

@@ -246,6 +246,7 @@ const PipelineEntry& byte_level_bpe() {
                    .special = {.pad = "", .unk = kEnd, .cls = "", .sep = "", .mask = "", .bos = kEnd, .eos = kEnd},
                    .frame = nullptr},
                   {.name = "RobertaTokenizer",
+                   .other_names = {"BartTokenizer", "LEDTokenizer", "LongformerTokenizer", "MvpTokenizer"},
                    .model_type = "roberta",
                    .special = roberta_names("<unk>"),
                    .frame = roberta_template,

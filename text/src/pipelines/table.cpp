@@ -11,7 +11,7 @@ namespace rf::text {
 
 namespace pipelines {
 const PipelineEntry &bert(), &bert_legacy(), &roformer(), &wobert(), &byte_level_bpe(), &byte_fallback_bpe(),
-    &unigram();
+    &unigram(), &esm();
 }
 
 constinit const Pipeline Pipeline::kBert(pipelines::bert);
@@ -26,7 +26,7 @@ std::span<const Pipeline> all_pipelines() {
   static constexpr Pipeline kTable[] = {Pipeline(pipelines::bert),           Pipeline(pipelines::bert_legacy),
                                         Pipeline(pipelines::roformer),       Pipeline(pipelines::wobert),
                                         Pipeline(pipelines::byte_level_bpe), Pipeline(pipelines::byte_fallback_bpe),
-                                        Pipeline(pipelines::unigram)};
+                                        Pipeline(pipelines::unigram),        Pipeline(pipelines::esm)};
   return kTable;
 }
 

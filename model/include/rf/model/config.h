@@ -308,6 +308,9 @@ struct ModelConfig {
   int64_t type_vocab_size = 2;             // 0: no token types
   BlockSpec block = {};
   double embedding_scale = 1;  // of word embeddings, before what is added to them
+  // Word embeddings of this token are 0, and those of a text's other tokens are divided by their share of it (ESM-2).
+  // -1: none.
+  int64_t dropped_id = -1;
   bool embedding_norm = true, final_norm = false;
   int64_t output_size = 0;        // of a projection of the last hidden states, which heads read; 0: none
   bool equal_projection = false;  // embeddings of hidden_size are projected as narrower ones are (ALBERT)

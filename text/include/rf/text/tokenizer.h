@@ -107,7 +107,7 @@ class Pipeline {
 };
 std::span<const Pipeline> all_pipelines();
 // On the command line and in messages: "bert", "bert-legacy", "roformer", "wobert", "byte-level-bpe",
-// "byte-fallback-bpe", "unigram".
+// "byte-fallback-bpe", "unigram", "esm".
 std::string_view name(Pipeline pipeline);
 Pipeline pipeline_of_name(std::string_view name);                // throws Error for another name
 std::string segmenting_pipelines(std::string_view conjunction);  // "roformer or wobert"
