@@ -11,18 +11,16 @@ from torch.nn.functional import gelu, layer_norm, softmax
 WIDTH, HEADS, INNER, LAYERS, VOCAB = 48, 6, 20, 4, 60
 
 
-def random_tensors(shapes, seed=5):
-    torch.manual_seed(seed)
-    return {
-        name: (1.0 if "orm" in name.lower() and name.endswith("weight") else 0.0) + 0.2 * torch.randn(shape)
-        for name, shape in shapes.items()
-    }
-
-
-def save(folder, config, tensors):
+def save_random(folder, config, shapes, prefix=""):
+    """Saves random tensors of these shapes, their names after a prefix; the tensors without it."""
+    torch.manual_seed(5)
+    tensors = {name: 0.2 * torch.randn(shape) for name, shape in shapes.items()}
+    for name, value in tensors.items():
+        value += "orm" in name.lower() and name.endswith("weight")
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
+    save_file({prefix + name: value for name, value in tensors.items()}, folder / "model.safetensors")
+    return tensors
 
 
 class Reference:
@@ -55,39 +53,15 @@ class Reference:
 
 
 NOMIC = {
-    "model_type": "nomic_bert",
-    "architectures": ["NomicBertModel"],
-    "auto_map": {"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"},
-    "activation_function": "gelu",
-    "n_embd": WIDTH,
-    "n_layer": LAYERS,
-    "n_head": HEADS,
-    "n_inner": INNER,
-    "n_positions": 64,
-    "max_trained_positions": 64,
-    "rotary_emb_base": 900.0,
-    "rotary_emb_fraction": 1.0,
-    "rotary_emb_interleaved": False,
-    "rotary_emb_scale_base": None,
-    "rotary_scaling_factor": None,
-    "layer_norm_epsilon": 1e-5,
-    "qkv_proj_bias": True,
-    "mlp_fc1_bias": True,
-    "mlp_fc2_bias": True,
-    "prenorm": False,
-    "causal": False,
-    "type_vocab_size": 1,
-    "vocab_size": VOCAB,
-    "pad_token_id": 1,
-    "moe_every_n_layers": 2,
-    "moe_top_k": 2,
-    "num_experts": 5,
-    "num_shared_experts": 0,
-    "moe_normalize_expert_weights": False,
-    "expert_choice_router": False,
-    "ffn_div": 1,
-    "use_flash_attn": True,
-}
+    "model_type": "nomic_bert", "auto_map": {"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"},
+    "architectures": ["NomicBertModel"], "activation_function": "gelu", "n_embd": WIDTH, "n_layer": LAYERS,
+    "n_head": HEADS, "n_inner": INNER, "n_positions": 64, "max_trained_positions": 64, "rotary_emb_base": 900.0,
+    "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+    "rotary_scaling_factor": None, "layer_norm_epsilon": 1e-5, "qkv_proj_bias": True, "mlp_fc1_bias": True,
+    "mlp_fc2_bias": True, "prenorm": False, "causal": False, "type_vocab_size": 1, "vocab_size": VOCAB,
+    "pad_token_id": 1, "moe_every_n_layers": 2, "moe_top_k": 2, "num_experts": 5, "num_shared_experts": 0,
+    "moe_normalize_expert_weights": False, "expert_choice_router": False, "ffn_div": 1, "use_flash_attn": True,
+}  # fmt: skip
 
 
 def nomic_shapes(config):
@@ -99,12 +73,8 @@ def nomic_shapes(config):
         every = config["moe_every_n_layers"]
         if every and i % every == 1:
             experts = config["num_experts"]
-            shapes |= {
-                layer + "mlp.router.layer.weight": [experts, WIDTH],
-                layer + "mlp.experts.mlp.w1": [experts * INNER, WIDTH],
-                layer + "mlp.experts.mlp.w2": [experts * INNER, WIDTH],
-                layer + "mlp.experts.bias": [WIDTH],
-            }
+            shapes |= {f"{layer}mlp.experts.mlp.{name}": [experts * INNER, WIDTH] for name in ("w1", "w2")}
+            shapes |= {layer + "mlp.router.layer.weight": [experts, WIDTH], layer + "mlp.experts.bias": [WIDTH]}
         else:
             linears |= {"mlp.fc1": (INNER, WIDTH), "mlp.fc2": (WIDTH, INNER)}
         for name, (rows, columns) in linears.items():
@@ -151,36 +121,24 @@ def nomic_hidden(tensors, config, row):
 # ---- JinaBERT
 
 
-JINA = {
-    "model_type": "bert",
-    "architectures": ["JinaBertModel"],
-    "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
-    "position_embedding_type": "alibi",
-    "feed_forward_type": "geglu",
-    "emb_pooler": "mean",
-    "attn_implementation": "torch",
-    "hidden_act": "gelu",
-    "vocab_size": VOCAB,
-    "hidden_size": WIDTH,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "intermediate_size": INNER,
-    "layer_norm_eps": 1e-12,
-    "max_position_embeddings": 200,
-    "type_vocab_size": 2,
+def jina_class(name):
+    return {"auto_map": {"AutoModel": f"{name}--modeling_bert.JinaBertModel"}}
+
+
+OF_CODE = "jinaai/jina-bert-v2-qk-post-norm"
+JINA = jina_class("jinaai/jina-bert-implementation") | {
+    "model_type": "bert", "architectures": ["JinaBertModel"], "position_embedding_type": "alibi",
+    "feed_forward_type": "geglu", "emb_pooler": "mean", "attn_implementation": "torch", "hidden_act": "gelu",
+    "vocab_size": VOCAB, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+    "intermediate_size": INNER, "layer_norm_eps": 1e-12, "max_position_embeddings": 200, "type_vocab_size": 2,
     "pad_token_id": 0,
-}
-FOR_CODE = JINA | {
-    "_name_or_path": "jinaai/jina-bert-v2-qk-post-norm",
-    "auto_map": {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"},
-}
+}  # fmt: skip
+FOR_CODE = JINA | {"_name_or_path": OF_CODE} | jina_class(OF_CODE)
 
 
 def jina_shapes(for_code):
-    shapes = {
-        "embeddings.word_embeddings.weight": [VOCAB, WIDTH],
-        "embeddings.token_type_embeddings.weight": [2, WIDTH],
-    }
+    shapes = {"embeddings.word_embeddings.weight": [VOCAB, WIDTH]}
+    shapes["embeddings.token_type_embeddings.weight"] = [2, WIDTH]
     norms = ["embeddings.LayerNorm"]
     for i in range(LAYERS):
         layer = f"encoder.layer.{i}."
@@ -230,26 +188,19 @@ def jina_hidden(tensors, for_code, row):
     return x.float().numpy()
 
 
-def made(config, shapes, hidden):
+def made(config, shapes, hidden, kind):
     """What families_page.py needs: a function that saves a directory, and gives the one that computes rows."""
 
     def make(folder):
-        tensors = random_tensors(shapes)
-        save(folder, config, tensors)
-        return lambda row: hidden(tensors, row)
+        tensors = save_random(folder, config, shapes)
+        return lambda row: hidden(tensors, kind, row)
 
     return make
 
 
 # Of docs/families.md: the class and what it is.
 AUTHORS = {
-    ("NomicBertModel", "nomic_bert with experts"): made(
-        NOMIC, nomic_shapes(NOMIC), lambda tensors, row: nomic_hidden(tensors, NOMIC, row)
-    ),
-    ("JinaBertModel", "bert with ALiBi"): made(
-        JINA, jina_shapes(False), lambda tensors, row: jina_hidden(tensors, False, row)
-    ),
-    ("JinaBertModel", "the same for code"): made(
-        FOR_CODE, jina_shapes(True), lambda tensors, row: jina_hidden(tensors, True, row)
-    ),
+    ("NomicBertModel", "nomic_bert with experts"): made(NOMIC, nomic_shapes(NOMIC), nomic_hidden, NOMIC),
+    ("JinaBertModel", "bert with ALiBi"): made(JINA, jina_shapes(False), jina_hidden, False),
+    ("JinaBertModel", "the same for code"): made(FOR_CODE, jina_shapes(True), jina_hidden, True),
 }

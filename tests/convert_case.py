@@ -16,17 +16,15 @@ BERT_KEYS = ("attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob"
 
 
 # The names of BERT's code, written here beside those of transformers
+FIXED = {"cls.predictions.bias": "cls/predictions/output_bias"}
+FIXED |= {"cls.seq_relationship.weight": "cls/seq_relationship/output_weights"}
+FIXED |= {"cls.seq_relationship.bias": "cls/seq_relationship/output_bias"}
 
 
 def original_name(name):
     """The name in a TensorFlow checkpoint of a tensor of transformers, and whether it is transposed."""
-    fixed = {
-        "cls.predictions.bias": "cls/predictions/output_bias",
-        "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
-        "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
-    }
-    if name in fixed:
-        return fixed[name], False
+    if name in FIXED:
+        return FIXED[name], False
     name = name.replace("roformer.", "bert.").replace("encoder.layer.", "encoder.layer_")
     path, _, last = name.rpartition(".")
     path = path.replace(".", "/")

@@ -72,12 +72,8 @@ def make_sentences(case, folder, pooling="lasttoken", **changes):
     vocab = ending_tokenizer(folder, model_max_length=64).get_vocab_size()
     make_bare(case, folder, vocab_size=vocab, **changes)
     more = {"prompts": PROMPTS, "default_prompt_name": None, "similarity_fn_name": "cosine"}
-    save_modules(
-        folder,
-        {"pooling_mode": pooling, "embedding_dimension": SIZES["hidden_size"], "include_prompt": True},
-        normalize=True,
-        **more,
-    )
+    settings = {"pooling_mode": pooling, "embedding_dimension": SIZES["hidden_size"], "include_prompt": True}
+    save_modules(folder, settings, normalize=True, **more)
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 64, "do_lower_case": False}))
 
 
@@ -86,9 +82,7 @@ def theirs_of(oracle, row):
         return oracle(torch.tensor(row)[None].long()).last_hidden_state[0].numpy()
 
 
-T5 = dict(
-    vocab_size=71, d_model=64, d_kv=24, d_ff=96, num_layers=3, num_heads=4, feed_forward_proj="relu", pad_token_id=0
-)
+T5 = dict(vocab_size=71, d_model=64, d_kv=24, d_ff=96, num_layers=3, num_heads=4, pad_token_id=0)
 
 
 def make_t5(folder, spread=0.2, **changes):

@@ -4,10 +4,12 @@ import ctypes
 import json
 
 import numpy as np
+import pytest
 import torch
 import transformers
 
 import tolerances as tol
+from rf_engine import Engine, EngineError
 
 VOCAB, TYPES, LABELS = 61, 3, 5
 LENGTHS = (1, 13, 7, 2, 20)
@@ -60,6 +62,17 @@ def change_config(folder, **changes):
     path = folder / "config.json"
     keys = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({key: value for key, value in keys.items() if value is not None}))
+
+
+def assert_refused(folder, message, opened=Engine, options=None, **changes):
+    """With these changes of config.json, which is then as it was."""
+    path = folder / "config.json"
+    before = path.read_text()
+    if changes:
+        change_config(folder, **changes)
+    with pytest.raises((EngineError, RuntimeError), match=message):
+        opened(folder, **(options or {}))
+    path.write_text(before)
 
 
 def run_oracle(model, ids, types):

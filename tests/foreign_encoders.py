@@ -14,7 +14,10 @@ DEBERTA = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position
 DEBERTA |= {"type_vocab_size": 0}
 DEBERTA_V2 = DEBERTA | {"norm_rel_ebd": "layer_norm"}
 GEMMA2 = {"head_dim": 10, "num_key_value_heads": 2, "global_head_dim": 18, "num_global_key_value_heads": 1}
-GEMMA2 |= {"hidden_size_per_layer_input": 20, "embedding_dim": 36}
+GEMMA2 |= {"hidden_size_per_layer_input": 20, "embedding_dim": 36, "sliding_window_pattern": 2}
+FOUR = {"num_hidden_layers": 4, "sliding_window": 5}
+CONVOLUTION = {"conv_kernel_size": 3, "conv_act": "gelu", "embedding_size": 20}
+OWN_KEYS = {"max_relative_positions": 9, "position_biased_input": True, "type_vocab_size": 2}
 ESM = {"pad_token_id": 1, "mask_token_id": 9}
 # The classes' stem, its heads, and keys of the family.
 FAMILIES = {
@@ -23,16 +26,8 @@ FAMILIES = {
     "gte": ("Gte", CLASSIFIERS, {"type_vocab_size": 0}),
     "eurobert": ("EuroBert", CLASSIFIERS, {"pad_token_id": 1, "num_key_value_heads": 2}),
     "jina_embeddings_v3": ("JinaEmbeddingsV3", ANSWERING, {}),
-    "ultrabert": (
-        "Ultrabert",
-        ANSWERING,
-        {"num_hidden_layers": 4, "sliding_window": 5, "prediction_head_size": 36, "num_key_value_heads": 2},
-    ),
-    "embedding_gemma2_text": (
-        "EmbeddingGemma2Text",
-        ("Model",),
-        GEMMA2 | {"num_hidden_layers": 4, "sliding_window": 5, "sliding_window_pattern": 2},
-    ),
+    "ultrabert": ("Ultrabert", ANSWERING, FOUR | {"prediction_head_size": 36, "num_key_value_heads": 2}),
+    "embedding_gemma2_text": ("EmbeddingGemma2Text", ("Model",), FOUR | GEMMA2),
     "roberta": ("Roberta", BERT_HEADS, {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm-roberta": ("XLMRoberta", BERT_HEADS, {"type_vocab_size": 1, "pad_token_id": 3}),
     "camembert": ("Camembert", BERT_HEADS, {"hidden_act": "relu"}),
@@ -44,16 +39,8 @@ FAMILIES = {
     "electra": ("Electra", BERT_HEADS, {"embedding_size": 20}),
     "mpnet": ("MPNet", BERT_HEADS, {"max_position_embeddings": 160}),
     "deberta-v2": ("DebertaV2", BERT_HEADS, DEBERTA_V2 | {"position_buckets": 16, "share_att_key": True}),
-    "deberta-v2 own projections": (
-        "DebertaV2",
-        BERT_HEADS,
-        DEBERTA_V2 | {"max_relative_positions": 9, "position_biased_input": True, "type_vocab_size": 2},
-    ),
-    "deberta-v2 convolution": (
-        "DebertaV2",
-        BERT_HEADS,
-        DEBERTA_V2 | {"position_buckets": 16, "conv_kernel_size": 3, "conv_act": "gelu", "embedding_size": 20},
-    ),
+    "deberta-v2 own projections": ("DebertaV2", BERT_HEADS, DEBERTA_V2 | OWN_KEYS),
+    "deberta-v2 convolution": ("DebertaV2", BERT_HEADS, DEBERTA_V2 | CONVOLUTION | {"position_buckets": 16}),
     "deberta": ("Deberta", BERT_HEADS[:-1], DEBERTA | {"max_relative_positions": 11}),
     "ernie": ("Ernie", (*BERT_HEADS, "ForNextSentencePrediction"), {"use_task_id": True}),
     "esm": ("Esm", CLASSIFIERS, ESM | {"position_embedding_type": "rotary", "token_dropout": True}),
@@ -61,10 +48,8 @@ FAMILIES = {
     "albert": ("Albert", BERT_HEADS, {"embedding_size": 20, "num_hidden_layers": 3}),
 }
 # With a module for training; of the others, the part that has none.
-UNTRAINED = {
-    "embedding_gemma2_text": "a projection of its results",
-    "deberta-v2 convolution": "a convolution of its embeddings",
-}
+UNTRAINED = {"embedding_gemma2_text": "a projection of its results"}
+UNTRAINED |= {"deberta-v2 convolution": "a convolution of its embeddings"}
 TRAINED = [family for family in FAMILIES if family not in UNTRAINED]
 WITHOUT_GRAPH = {"deberta-v2 convolution": "convolution"}
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]

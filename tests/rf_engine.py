@@ -1,6 +1,7 @@
 """The engine's C interface (engine/include/rf/engine.h) called by ctypes: no torch is loaded."""
 
 import ctypes
+import itertools
 import os
 from pathlib import Path
 
@@ -11,9 +12,6 @@ LIBRARY = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release"))
 PRECISIONS = {"float32": 0, "bfloat16": 1, "int8": 2}
 HEADS = {"configured": 0, "none": 1, "masked-lm": 2}
 POOLINGS = {"mean": 0, "cls": 1, "pooler": 2, "last": 3, "max": 4, "mean-sqrt-len": 5}
-OK = 0
-
-
 CACHES = {"auto": 0, "bfloat16": 1, "int8": 2}
 
 
@@ -24,64 +22,38 @@ class Struct(ctypes.Structure):
         super().__init__(ctypes.sizeof(self), *values, **named)
 
 
-def fields(**types):
-    return [("struct_size", ctypes.c_size_t), *types.items()]
+def fields(declarations):
+    """Of a structure, declared nearly as in C, by the types of ctypes."""
+    found = [("struct_size", ctypes.c_size_t)]
+    for kind, *names in map(str.split, declarations.split(";")):
+        type_ = getattr(ctypes, "c_" + kind.removesuffix("*"))
+        found += [(name, ctypes.POINTER(type_) if kind.endswith("*") else type_) for name in names]
+    return found
 
 
 class Options(Struct):
-    _fields_ = fields(
-        precision=ctypes.c_int,
-        token_budget=ctypes.c_int64,
-        head=ctypes.c_int,
-        task=ctypes.c_char_p,
-        adapter=ctypes.c_char_p,
-        cache_precision=ctypes.c_int,
-    )
+    _fields_ = fields("int precision; int64 token_budget; int head; char_p task adapter; int cache_precision")
 
 
 class Tokens(Struct):
-    _fields_ = fields(
-        sequences=ctypes.c_int64,
-        **dict.fromkeys(("offsets", "ids", "types", "attend", "positions"), ctypes.c_void_p),
-    )
+    _fields_ = fields("int64 sequences; void_p offsets ids types attend positions")
 
 
 class Info(Struct):
-    _fields_ = fields(
-        **dict.fromkeys(("vocab_size", "hidden_size", "layers", "heads", "logits_per_row"), ctypes.c_int64),
-        logits_of_tokens=ctypes.c_int32,
-    )
+    _fields_ = fields("int64 vocab_size hidden_size layers heads logits_per_row; int32 logits_of_tokens")
 
 
 class EmbedderOptions(Struct):
     _fields_ = fields(
-        precision=ctypes.c_int,
-        token_budget=ctypes.c_int64,
-        pooling=ctypes.POINTER(ctypes.c_int),
-        normalize=ctypes.c_int32,
-        dimensions=ctypes.c_int64,
-        max_length=ctypes.c_int64,
-        prompt=ctypes.c_char_p,
-        prompt_name=ctypes.c_char_p,
-        refuse_long_texts=ctypes.c_int32,
-        vectors=ctypes.c_int,
-        role=ctypes.c_int,
-        max_active=ctypes.c_int64,
-        task=ctypes.c_char_p,
-        adapter=ctypes.c_char_p,
+        "int precision; int64 token_budget; int* pooling; int32 normalize; int64 dimensions max_length; "
+        "char_p prompt prompt_name; int32 refuse_long_texts; int vectors role; int64 max_active; char_p task adapter"
     )
 
 
 class Vectors(Struct):
     _fields_ = fields(
-        **dict.fromkeys(("count", "dense_dimensions", "sparse_dimensions", "token_dimensions"), ctypes.c_int64),
-        dense=ctypes.POINTER(ctypes.c_float),
-        sparse_offsets=ctypes.POINTER(ctypes.c_int64),
-        sparse_indices=ctypes.POINTER(ctypes.c_int32),
-        sparse_values=ctypes.POINTER(ctypes.c_float),
-        token_offsets=ctypes.POINTER(ctypes.c_int64),
-        token_vectors=ctypes.POINTER(ctypes.c_float),
-        owner=ctypes.c_void_p,
+        "int64 count dense_dimensions sparse_dimensions token_dimensions; float* dense; int64* sparse_offsets; "
+        "int32* sparse_indices; float* sparse_values; int64* token_offsets; float* token_vectors; void_p owner"
     )
 
 
@@ -118,7 +90,7 @@ class Handle:
             getattr(self.lib, f"rf_engine_{self.kind}close")(self.handle)
 
     def call(self, name, *arguments):
-        if getattr(self.lib, f"rf_engine_{name}")(*arguments) != OK:
+        if getattr(self.lib, f"rf_engine_{name}")(*arguments) != 0:
             raise EngineError(self.lib.rf_engine_last_error().decode())
 
 
@@ -191,16 +163,13 @@ class Embedder(Handle):
         if found.dense:
             out["dense"] = np.array(found.dense[: n * found.dense_dimensions]).reshape(n, -1)
         if found.sparse_offsets:
-            parts = zip(found.sparse_offsets[:n], found.sparse_offsets[1 : n + 1], strict=True)
-            out["sparse"] = [
-                dict(zip(found.sparse_indices[a:b], found.sparse_values[a:b], strict=True)) for a, b in parts
-            ]
+            parts = itertools.pairwise(found.sparse_offsets[: n + 1])
+            values = ((found.sparse_indices[a:b], found.sparse_values[a:b]) for a, b in parts)
+            out["sparse"] = [dict(zip(*each, strict=True)) for each in values]
         if found.token_offsets:
-            width = found.token_dimensions
-            parts = zip(found.token_offsets[:n], found.token_offsets[1 : n + 1], strict=True)
-            out["tokens"] = [
-                np.array(found.token_vectors[a * width : b * width], np.float32).reshape(-1, width) for a, b in parts
-            ]
+            width, parts = found.token_dimensions, itertools.pairwise(found.token_offsets[: n + 1])
+            values = (np.array(found.token_vectors[a * width : b * width], np.float32) for a, b in parts)
+            out["tokens"] = [each.reshape(-1, width) for each in values]
         self.lib.rf_engine_vectors_free(ctypes.byref(found))
         assert not found.owner and not found.sparse_offsets and found.struct_size == ctypes.sizeof(found)
         return out

@@ -13,28 +13,15 @@ SEARCHES = {"greedy": 0, "sample": 1, "beams": 2}
 
 class Options(Struct):
     _fields_ = fields(
-        search=ctypes.c_int,
-        max_new_tokens=ctypes.c_int64,
-        min_new_tokens=ctypes.c_int64,
-        stop_ids=ctypes.c_void_p,
-        stop_count=ctypes.c_int64,
-        repetition_penalty=ctypes.c_double,
-        return_sequences=ctypes.c_int64,
-        temperature=ctypes.c_double,
-        top_k=ctypes.c_int64,
-        top_p=ctypes.c_double,
-        seed=ctypes.c_uint64,
-        beams=ctypes.c_int64,
-        length_penalty=ctypes.POINTER(ctypes.c_double),
-        stop_when_full=ctypes.c_int32,
-        batch=ctypes.c_int64,
-        presence_penalty=ctypes.c_double,
-        frequency_penalty=ctypes.c_double,
+        "int search; int64 max_new_tokens min_new_tokens; void_p stop_ids; int64 stop_count; "
+        "double repetition_penalty; int64 return_sequences; double temperature; int64 top_k; double top_p; "
+        "uint64 seed; int64 beams; double* length_penalty; int32 stop_when_full; int64 batch; "
+        "double presence_penalty frequency_penalty"
     )
 
 
 class Generated(Struct):
-    _fields_ = fields(**dict.fromkeys(("ids", "counts", "log_probability", "score", "stopped"), ctypes.c_void_p))
+    _fields_ = fields("void_p ids counts log_probability score stopped")
 
 
 @dataclass

@@ -17,18 +17,6 @@ SCALINGS = {
     "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16},
     "yarn": {"factor": 4.0, "original_max_position_embeddings": 16},
 }
-FAMILIES = {
-    "llama": ("LlamaConfig", "LlamaForCausalLM", {"num_key_value_heads": 2}),
-    "mistral": ("MistralConfig", "MistralForCausalLM", {"num_key_value_heads": 1, "sliding_window": None}),
-    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {"num_key_value_heads": 2}),
-    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {"num_key_value_heads": 2, "head_dim": 24}),
-    "gemma3": (
-        "Gemma3TextConfig",
-        "Gemma3ForCausalLM",
-        {"num_key_value_heads": 1, "head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 9},
-    ),
-    "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", {}),
-}
 GROUPED = {"num_key_value_heads": 2}
 NARROW = GROUPED | {"head_dim": 24}
 EXPERTS = GROUPED | {"num_experts_per_tok": 2, "num_local_experts": 4}
@@ -40,7 +28,14 @@ LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.
 LONGROPE |= {"long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 9.0], "original_max_position_embeddings": 16}
 PASSED = {"original_max_position_embeddings": 32}  # by the new tokens of a prompt of 21
 PHI3 = GROUPED | {"pad_token_id": 0}
-FAMILIES |= {
+FAMILIES = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM", GROUPED),
+    "mistral": ("MistralConfig", "MistralForCausalLM", {"num_key_value_heads": 1, "sliding_window": None}),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", GROUPED),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", NARROW),
+    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM", {"num_key_value_heads": 1, "head_dim": 24,
+               "query_pre_attn_scalar": 20, "sliding_window": 9}),
+    "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", {}),
     "gemma": ("GemmaConfig", "GemmaForCausalLM", NARROW),
     "gemma2": ("Gemma2Config", "Gemma2ForCausalLM", NARROW | {"query_pre_attn_scalar": 20, "sliding_window": 9,
                "attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0}),
@@ -237,20 +232,11 @@ def expert_tensors(oracle):
 
 
 # Keys of transformers' configurations, and the methods of the writer.
-WRITTEN = {
-    "sliding_window": "add_sliding_window",
-    "attn_logit_softcapping": "add_attn_logit_softcapping",
-    "final_logit_softcapping": "add_final_logit_softcapping",
-    "logit_scale": "add_logit_scale",
-    "logits_scaling": "add_logit_scale",
-    "residual_multiplier": "add_residual_scale",
-    "embedding_multiplier": "add_embedding_scale",
-    "attention_multiplier": "add_attention_scale",
-    "use_parallel_residual": "add_parallel_residual",
-    "num_local_experts": "add_expert_count",
-    "num_experts_per_tok": "add_expert_used_count",
-    "moe_intermediate_size": "add_expert_feed_forward_length",
-}
+WRITTEN = {key: f"add_{key}" for key in ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping")}
+WRITTEN |= {"logit_scale": "add_logit_scale", "logits_scaling": "add_logit_scale"}
+WRITTEN |= {f"{part}_multiplier": f"add_{part}_scale" for part in ("residual", "embedding", "attention")}
+WRITTEN |= {"use_parallel_residual": "add_parallel_residual", "num_local_experts": "add_expert_count"}
+WRITTEN |= {"num_experts_per_tok": "add_expert_used_count", "moe_intermediate_size": "add_expert_feed_forward_length"}
 
 
 def write_keys(writer, config):
@@ -266,9 +252,8 @@ def write_keys(writer, config):
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(4 * config.hidden_size if ignored else next(filter(None, widths)))
     writer.add_head_count(heads)
-    writer.add_head_count_kv(
-        1 if getattr(config, "multi_query", False) else getattr(config, "num_key_value_heads", heads)
-    )
+    keys = 1 if getattr(config, "multi_query", False) else getattr(config, "num_key_value_heads", heads)
+    writer.add_head_count_kv(keys)
     if own:
         writer.add_key_length(own)
         writer.add_value_length(own)
@@ -409,8 +394,7 @@ def make_tokenizer(digits=True, size=330):
     steps = [pre_tokenizers.Digits(individual_digits=True), level]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps) if digits else level
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=SPECIALS, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
-    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=SPECIALS, initial_alphabet=alphabet)
     tokenizer.train_from_iterator(SAMPLES * 20, trainer)
     return tokenizer

@@ -18,9 +18,8 @@ LABELS = ["bad", "good", "fair"]
 MAX_LENGTH = 24  # of the tokenizers; models have more positions
 ENCODER = dict(vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
 ENCODER |= dict(max_position_embeddings=64, type_vocab_size=2)
-DECODER = {key: value for key, value in ENCODER.items() if key != "type_vocab_size"} | dict(
-    bos_token_id=1, eos_token_id=0
-)
+DECODER = {key: value for key, value in ENCODER.items() if key != "type_vocab_size"}
+DECODER |= dict(bos_token_id=1, eos_token_id=0)
 ONE, SEVERAL, NUMBER = "single_label_classification", "multi_label_classification", "regression"
 
 
@@ -240,9 +239,8 @@ def as_sentence_transformers(folder, version, max_length):
         modes = [modes] if isinstance(modes, str) else modes
         included = config.pop("include_prompt")
         config["word_embedding_dimension"] = config.pop("embedding_dimension")
-        config |= {
-            f"pooling_mode_{name}": name.removesuffix("_token").removesuffix("_tokens") in modes for name in switches
-        }
+        for name in switches:
+            config[f"pooling_mode_{name}"] = name.removesuffix("_token").removesuffix("_tokens") in modes
         config["include_prompt"] = included
 
     def old_names(modules):
@@ -259,9 +257,7 @@ def as_sentence_transformers(folder, version, max_length):
     change_json(folder / "modules.json", old_names)
     change_json(folder / "1_Pooling" / "config.json", old_pooling)
     change_json(folder / "config_sentence_transformers.json", old_model)
-    (folder / "sentence_bert_config.json").write_text(
-        json.dumps({"max_seq_length": max_length, "do_lower_case": False})
-    )
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
     for path in folder.glob("*_Dense/config.json"):
         change_json(path, lambda config: [config.pop(f"module_{end}_name") for end in ("input", "output")])
     for path in folder.glob("*_Normalize/config.json"):

@@ -82,19 +82,11 @@ DISTIL = {"dim": 32, "hidden_dim": 48, "n_heads": 2, "n_layers": 2}
 DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8, "type_vocab_size": 0}
 GEMMA2 = {"head_dim": 8, "num_key_value_heads": 1, "global_head_dim": 16, "hidden_size_per_layer_input": 8}
 GEMMA2 |= {"embedding_dim": 24, "sliding_window": 2, "num_hidden_layers": 3, "sliding_window_pattern": 3}
-FAMILIES = {
-    "Electra": {"embedding_size": 16},
-    "DistilBert": DISTIL,
-    "DebertaV2": DEBERTA,
-    "Albert": {"embedding_size": 16},
-    "Ernie": {"use_task_id": True},
-    "ModernBert": {"pad_token_id": 0, "local_attention": 4},
-    "Gte": {"pad_token_id": 0},
-    "EuroBert": {"pad_token_id": 0},
-    "JinaEmbeddingsV3": {"pad_token_id": 0},
-    "Ultrabert": {"prediction_head_size": 24, "sliding_window": 2},
-    "EmbeddingGemma2Text": GEMMA2,
-}
+NARROW, PADDED = {"embedding_size": 16}, {"pad_token_id": 0}
+FAMILIES = {"Electra": NARROW, "DistilBert": DISTIL, "DebertaV2": DEBERTA, "Albert": NARROW}
+FAMILIES |= {"Ernie": {"use_task_id": True}, "ModernBert": PADDED | {"local_attention": 4}, "Gte": PADDED}
+FAMILIES |= {"EuroBert": PADDED, "JinaEmbeddingsV3": PADDED}
+FAMILIES |= {"Ultrabert": {"prediction_head_size": 24, "sliding_window": 2}, "EmbeddingGemma2Text": GEMMA2}
 for family, changes in FAMILIES.items():
     for head, opens in OF_BERT.items():
         if not hasattr(makers.transformers, family + head):
@@ -103,13 +95,8 @@ for family, changes in FAMILIES.items():
         add(HEADS, f"`{family}{head}`", encoder(head, family, **changes, **named), opens)
 add(HEADS, "`LlamaForCausalLM`", decoder("llama"), "generate")
 add(HEADS, "`LlamaForCausalLM`, tied embeddings", decoder("llama", tie_word_embeddings=True), "generate")
-add(HEADS, "`MistralForCausalLM`", decoder("mistral"), "generate")
-add(HEADS, "`Qwen2ForCausalLM`", decoder("qwen2"), "generate")
-add(HEADS, "`Qwen3ForCausalLM`", decoder("qwen3"), "generate")
-add(HEADS, "`GPTNeoXForCausalLM`", decoder("gpt_neox"), "generate")
-add(HEADS, "`Gemma2ForCausalLM`", decoder("gemma2"), "generate")
-add(HEADS, "`Phi3ForCausalLM`", decoder("phi3"), "generate")
-add(HEADS, "`GraniteForCausalLM`", decoder("granite"), "generate")
+for family in ("mistral", "qwen2", "qwen3", "gpt_neox", "gemma2", "phi3", "granite"):
+    add(HEADS, f"`{makers.FAMILIES[family][1]}`", decoder(family), "generate")
 
 add(FORMS, "several files of weights with an index", form(makers.in_shards), "fill-mask")
 add(FORMS, "a decoder in several files", form(makers.in_shards, decoder("llama")), "generate")
@@ -161,6 +148,13 @@ narrow = ("Pooling", {"embedding_dimension": GEMMA2["embedding_dim"], "pooling_m
 of_gemma2 = sentences(narrow, ("Normalize", {}), base=encoder("Model", "EmbeddingGemma2Text", **GEMMA2))
 add(SENTENCES, "version 6: a text model of EmbeddingGemma 2", of_gemma2, "sentences")
 
+one_label = classifier(num_labels=1)
+
+
+def of_class(name):
+    return form(makers.with_keys("tokenizer_config.json", tokenizer_class=name), one_label)
+
+
 for what, made in {
     "1 label, as transformers saves it": makers.scores(),
     "1 label of an ELECTRA, as transformers saves it": makers.scores(base=classifier("Electra", num_labels=1)),
@@ -172,22 +166,9 @@ for what, made in {
     "version 5: Identity": makers.scores(5, "Identity"),
     "version 5: Tanh, `regression`": makers.scores(5, "Tanh", classifier(num_labels=1, problem_type=makers.NUMBER)),
     "version 6: a prompt": makers.scores(6),
-    "version 6: Identity, `truncation_side` left": makers.scores(
-        6, "Identity", form(cut_left, classifier(num_labels=1))
-    ),
-    "version 6: a tokenizer without token types": makers.scores(
-        6,
-        base=form(
-            makers.with_keys("tokenizer_config.json", tokenizer_class="TokenizersBackend"), classifier(num_labels=1)
-        ),
-    ),
-    "version 6: `PreTrainedTokenizerFast`": makers.scores(
-        6,
-        base=form(
-            makers.with_keys("tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast"),
-            classifier(num_labels=1),
-        ),
-    ),
+    "version 6: Identity, `truncation_side` left": makers.scores(6, "Identity", form(cut_left, one_label)),
+    "version 6: a tokenizer without token types": makers.scores(6, base=of_class("TokenizersBackend")),
+    "version 6: `PreTrainedTokenizerFast`": makers.scores(6, base=of_class("PreTrainedTokenizerFast")),
     "version 6: 3 labels": makers.scores(6, base=classifier()),
     "version 6 without `modules.json`: the default activation": makers.scores_without_modules,
 }.items():

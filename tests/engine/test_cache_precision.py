@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tolerances as tol
-from engine_case import make_oracle
+from engine_case import assert_refused, make_oracle
 from engine_modules import save_linear
 from rf_engine import EngineError
 from rf_generation import CausalEngine, Decoder, check_batches_and_threads, check_grown
@@ -34,9 +34,7 @@ def round_cache(oracle, cache, monkeypatch):
     """Keys before their rotation, and values, of every layer of a model of transformers."""
     module = sys.modules[type(oracle).__module__]
     rotate = module.apply_rotary_pos_emb
-    monkeypatch.setattr(
-        module, "apply_rotary_pos_emb", lambda q, k, *args, **more: rotate(q, rounded(k, cache), *args, **more)
-    )
+    monkeypatch.setattr(module, "apply_rotary_pos_emb", lambda q, k, *args: rotate(q, rounded(k, cache), *args))
     for layer in oracle.model.layers:
         head_dim = layer.self_attn.head_dim
 
@@ -90,10 +88,9 @@ def test_numbers_that_rows_cannot_hold(tmp_path):
     file, layer = tmp_path / "model.safetensors", "model.layers.0."
     tensors = safetensors.torch.load_file(file)
     for keys, norm, is_finite in ((0, 1, True), (1e-42, 1, True), (1e37, 1e4, False)):
-        changed = dict(tensors)
-        changed[layer + "self_attn.k_proj.weight"] = tensors[layer + "self_attn.k_proj.weight"] * keys
-        changed[layer + "input_layernorm.weight"] = tensors[layer + "input_layernorm.weight"] * norm
-        safetensors.torch.save_file(changed, file, {"format": "pt"})
+        factors = {layer + "self_attn.k_proj.weight": keys, layer + "input_layernorm.weight": norm}
+        changed = {name: tensors[name] * factor for name, factor in factors.items()}
+        safetensors.torch.save_file(tensors | changed, file, {"format": "pt"})
         engine = CausalEngine(tmp_path, cache="int8")
         if is_finite:
             assert len(engine.generate([[5, 6, 7]])[0][0].ids) == 20
@@ -107,10 +104,8 @@ def test_long_prompts(tmp_path):
     make_decoder("llama", tmp_path, spread=0.1, num_hidden_layers=2, max_position_embeddings=10000)
     engine = CausalEngine(tmp_path)
     prompts = make_rows((9000, 3, 4097))
-    together = engine.generate(prompts, max_new_tokens=3)
-    for prompt, (result,) in zip(prompts, together, strict=True):
-        decoder = Decoder(engine, 1, 10000)
-        logits = decoder.append([0], [prompt])[0].astype(np.float64)
+    for prompt, (result,) in zip(prompts, engine.generate(prompts, max_new_tokens=3), strict=True):
+        logits = Decoder(engine, 1, 10000).append([0], [prompt])[0].astype(np.float64)
         assert result.ids[0] == logits.argmax()
         assert result == engine.generate([prompt], max_new_tokens=3)[0][0]
         first = engine.generate([prompt], max_new_tokens=1)[0][0]
@@ -160,8 +155,7 @@ def test_refused(tmp_path):
     make_oracle("Bert", "Model").save_pretrained(tmp_path / "encoder")
     save_linear(tmp_path / "sums", "shen", "after_map", {"type": "rope"}, "RfEncoderForCausalLM", is_decoder=True)
     for folder, message in (("encoder", "without a causal language model"), ("sums", "linear attention")):
-        with pytest.raises(EngineError, match=f"cache_precision must be auto .*{message}"):
-            CausalEngine(tmp_path / folder, cache="int8")
+        assert_refused(tmp_path / folder, f"cache_precision must be auto .*{message}", options={"cache": "int8"})
 
 
 MEMORY = """
@@ -185,9 +179,8 @@ print((memory() - before) / (7 * 256))
 
 def test_memory(tmp_path):
     """Bytes of a token: keys and values of 12 layers and 4 heads of 128, each with a float in int8."""
-    make_decoder(
-        "llama", tmp_path, num_hidden_layers=12, num_key_value_heads=4, head_dim=128, max_position_embeddings=2048
-    )
+    sizes = dict(num_hidden_layers=12, num_key_value_heads=4, head_dim=128, max_position_embeddings=2048)
+    make_decoder("llama", tmp_path, **sizes)
     for cache, row_bytes in (("auto", 512), ("bfloat16", 256), ("int8", 132)):
         command = [sys.executable, "-c", MEMORY, tmp_path, cache]
         grown = float(subprocess.run(command, cwd=Path(__file__).parents[1], check=True, capture_output=True).stdout)

@@ -38,8 +38,7 @@ def test_copies(tmp_path):
             decoder.truncate(source, len(rows[source]))
         added = [[int(random.integers(VOCAB))] for _ in range(4)]
         rows = [row + new for row, new in zip(rows, added, strict=True)]
-        logits = decoder.append(range(4), added)
-        for row, ours in zip(rows, logits, strict=True):
+        for row, ours in zip(rows, decoder.append(range(4), added), strict=True):
             assert np.array_equal(ours, engine.logits([row])[-1])
 
 
@@ -70,19 +69,14 @@ LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 16, "long_factor": 
 LONGROPE |= {"original_max_position_embeddings": 20}
 
 
-@pytest.mark.parametrize(
-    "encoding, precision",
-    [
-        ({"type": "none"}, "bfloat16"),
-        ({"type": "rope", "rotary_value": True}, "float32"),
-        ({"type": "rope", "rope_parameters": DYNAMIC}, "bfloat16"),
-        ({"type": "rope", "rope_parameters": LONGROPE}, "float32"),
-        ({"type": "xpos", "scale_base": 8}, "float32"),
-        ({"type": "xpos", "scale_base": 8}, "bfloat16"),
-        (["sinusoidal", "rope", {"type": "nezha", "max_relative_position": 9}], "float32"),
-    ],
-    ids=str,
-)
+ENCODINGS = [("none", "bfloat16"), ({"type": "rope", "rotary_value": True}, "float32")]
+ENCODINGS += [({"type": "rope", "rope_parameters": DYNAMIC}, "bfloat16")]
+ENCODINGS += [({"type": "rope", "rope_parameters": LONGROPE}, "float32")]
+ENCODINGS += [({"type": "xpos", "scale_base": 8}, precision) for precision in ("float32", "bfloat16")]
+ENCODINGS += [(["sinusoidal", "rope", {"type": "nezha", "max_relative_position": 9}], "float32")]
+
+
+@pytest.mark.parametrize("encoding, precision", ENCODINGS, ids=str)
 def test_bits_of_encodings(encoding, precision, tmp_path):
     """Tables by distance; rotations that change once; and those that change as a sequence grows, in one layer: in the
     second, states of earlier tokens would change with them, which a cache cannot follow."""

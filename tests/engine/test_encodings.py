@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 import roformer_cpp
 from cli_support import results
 from encoding_files import INFOS, sweep_keys
-from engine_case import SIZES, assert_close, change_config, make_sequences
+from engine_case import SIZES, assert_close, assert_refused, change_config, make_sequences
 from engine_modules import hidden_of, save
 from rf_engine import Engine, EngineError
 
@@ -96,14 +96,11 @@ def test_hidden_states(name, tmp_path):
 
 
 def check_lengths(engine, lengths):
-    def read(length):
-        return np.isfinite(engine.hidden([np.ones(length, np.int32)])).all()
-
     longest = {"table": 32, "stored": 2048, "all": 2049}[lengths]
-    assert read(longest)
+    assert np.isfinite(engine.hidden([np.ones(longest, np.int32)])).all()
     if longest < 2049:
         with pytest.raises(EngineError, match="roformer bake" if longest == 2048 else "32"):
-            read(longest + 1)
+            engine.hidden([np.ones(longest + 1, np.int32)])
 
 
 @pytest.mark.parametrize("name", ["xpos", "rope dynamic", "alibi", "shaw 3", "tupe-r", "sinusoidal", "huang-m3"])
@@ -112,15 +109,14 @@ def test_other_positions(name, tmp_path):
     ids, types = make_sequences()
     draw = np.random.default_rng(2)
     positions = [np.sort(draw.choice(32, len(row), replace=False)) for row in ids]
-    assert_close(
-        Engine(tmp_path).hidden(ids, types=types, positions=positions), hidden_of(model, ids, types, positions)
-    )
+    ours = Engine(tmp_path).hidden(ids, types=types, positions=positions)
+    assert_close(ours, hidden_of(model, ids, types, positions))
 
 
-@pytest.mark.parametrize(
-    "name, family",
-    [("rope", "bert"), ("xpos", "roformer"), ("shaw", "roformer"), ("t5", "bert"), ("huang-m3", "roformer")],
-)
+CAUSAL = [("rope", "bert"), ("xpos", "roformer"), ("shaw", "roformer"), ("t5", "bert"), ("huang-m3", "roformer")]
+
+
+@pytest.mark.parametrize("name, family", CAUSAL)
 def test_families_and_causal_models(name, family, tmp_path):
     changes = {"family": family, "is_decoder": True, "rotary_value": name in ("rope", "xpos")}
     model = save(CASES[name], tmp_path, "RfEncoderForCausalLM", **changes)
@@ -155,24 +151,17 @@ def test_stored_table(tmp_path):
         engine.hidden(make_sequences(LONG)[0])
 
 
-@pytest.mark.parametrize("name, length, message", [
-    ("alibi", 2049, "at most the 2048 positions of position_terms.safetensors, got 2049; .* --length 2049 "),
-    ("tupe-a", 33, "at most the 32 positions that the encoding reads, got 33"),
-    ("axial-nd of three sizes", 55, r"positions must be in 0..53, those of the grid_shape \[9, 2, 3\], got 54"),
-    ("learned", 33, "positions must be below the 32 of the trained table, got 32"),
-    ("xpos 8", 2000, "a sequence must span at most 479 positions for products of float32 .* got 2000"),
+@pytest.mark.parametrize("name, positions, message", [
+    ("alibi", range(2049), "at most the 2048 positions of position_terms.safetensors, got 2049; .* --length 2049 "),
+    ("tupe-a", (31, 32), "at most the 32 positions that the encoding reads, got 33"),
+    ("axial-nd of three sizes", range(55), r"in 0..53, those of the grid_shape \[9, 2, 3\], got 54"),
+    ("learned", range(33), "positions must be below the 32 of the trained table, got 32"),
+    ("xpos 8", range(2000), "a sequence must span at most 479 positions for products of float32 .* got 2000"),
 ])  # fmt: skip
-def test_too_long(name, length, message, tmp_path):
+def test_too_long(name, positions, message, tmp_path):
     save(CASES[name], tmp_path)
-    engine = Engine(tmp_path)
     with pytest.raises(EngineError, match=message):
-        engine.hidden([np.ones(length, np.int32)])
-
-
-def test_rows_by_position_end_with_the_table(tmp_path):
-    save("tupe-a", tmp_path)
-    with pytest.raises(EngineError, match="at most the 32 positions that the encoding reads, got 33"):
-        Engine(tmp_path).hidden([np.ones(2, np.int32)], positions=[np.array([31, 32])])
+        Engine(tmp_path).hidden([np.ones(len(positions), np.int32)], positions=[np.array(positions)])
 
 
 def test_dynamic_frequencies_of_precision_float32(tmp_path):
@@ -188,16 +177,14 @@ def test_dynamic_frequencies_of_precision_float32(tmp_path):
 def test_a_term_that_the_engine_lacks_is_named(name, tmp_path):
     encoding, term = LACKING[name]
     save(encoding, tmp_path)
-    with pytest.raises(EngineError, match=f'rows by distance or by position, got "{re.escape(term)}" from'):
-        Engine(tmp_path)
+    assert_refused(tmp_path, f'rows by distance or by position, got "{re.escape(term)}" from')
 
 
 def test_words_are_scaled_by_one_encoding(tmp_path):
     """Of a configuration that nothing else has read."""
     save(["sinusoidal", "sinusoidal"], tmp_path)
-    change_config(tmp_path, position_encoding=[{"type": "sinusoidal", "scale_embedding": True}] * 2)
-    with pytest.raises(EngineError, match="word embeddings must be changed by one encoding, got 2"):
-        Engine(tmp_path)
+    twice = [{"type": "sinusoidal", "scale_embedding": True}] * 2
+    assert_refused(tmp_path, "word embeddings must be changed by one encoding, got 2", position_encoding=twice)
 
 
 def test_missing_and_stale_files(tmp_path):
@@ -205,14 +192,12 @@ def test_missing_and_stale_files(tmp_path):
     terms = tmp_path / "position_terms.safetensors"
     kept = terms.read_bytes()
     terms.unlink()
-    with pytest.raises(EngineError, match=r"got none in .*; roformer bake --model .* writes it"):
-        Engine(tmp_path)
+    assert_refused(tmp_path, r"got none in .*; roformer bake --model .* writes it")
     tensors = load_file(tmp_path / "model.safetensors")
     tensors["position_encoding.layer.1.key"] = tensors["position_encoding.layer.1.key"] + np.float32(1)
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     terms.write_bytes(kept)
-    with pytest.raises(EngineError, match="got those of others; roformer bake --model"):
-        Engine(tmp_path)
+    assert_refused(tmp_path, "got those of others; roformer bake --model")
 
 
 @pytest.mark.parametrize("encoding", ["learned", {"type": "rope", "trainable": True}], ids=["learned", "rope"])
@@ -222,8 +207,7 @@ def test_weights_that_are_no_floats(encoding, tmp_path):
     kept = load_file(path)
     (tensor,) = (name for name in kept if name.startswith("position_encoding."))
     save_file(kept | {tensor: kept[tensor].astype(np.int64)}, path, metadata={"format": "pt"})
-    with pytest.raises(EngineError, match=f"F16, BF16, F32 or F64, got I64 for {tensor}"):
-        Engine(tmp_path)
+    assert_refused(tmp_path, f"F16, BF16, F32 or F64, got I64 for {tensor}")
 
 
 def test_int8_with_few_positions(tmp_path):

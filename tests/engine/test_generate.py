@@ -32,14 +32,9 @@ def oracle_generate(oracle, prompt, stop_ids=(), presence_penalty=0, frequency_p
             row[tokens] -= presence_penalty + frequency_penalty * counts
         return scores
 
-    out = oracle.generate(
-        torch.tensor(np.asarray(prompt))[None].long(),
-        eos_token_id=list(stop_ids) or None,
-        return_dict_in_generate=True,
-        output_scores=True,
-        logits_processor=[penalize],
-        **options,
-    )
+    options |= dict(eos_token_id=list(stop_ids) or None, return_dict_in_generate=True, output_scores=True)
+    ids = torch.tensor(np.asarray(prompt))[None].long()
+    out = oracle.generate(ids, logits_processor=[penalize], do_sample=False, max_new_tokens=20, **options)
     rows = []
     for row in out.sequences[:, len(prompt) :].tolist():
         ends = [i for i, token in enumerate(row) if token in stop_ids]
@@ -55,30 +50,23 @@ def log_probability(oracle, prompt, ids):
     return float(rows.gather(1, tokens[len(prompt) :, None]).sum())
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"repetition_penalty": 1.7},
-        {"repetition_penalty": 0.8},
-        {"presence_penalty": 1.5, "frequency_penalty": -0.4},
-        {"stop": 2},
-        {"stop": 2, "min_new_tokens": 5},
-    ],
-)
-def test_greedy(case, options):
+GREEDY = [{}, {"repetition_penalty": 1.7}, {"repetition_penalty": 0.8}]
+GREEDY += [{"presence_penalty": 1.5, "frequency_penalty": -0.4}]
+
+
+@pytest.mark.parametrize("options, stop", [*((each, 0) for each in GREEDY), ({}, 2), ({"min_new_tokens": 5}, 2)])
+def test_greedy(case, options, stop):
     oracle, engine = case
-    options = dict(options)
     stops = []
-    if options.pop("stop", 0):
+    if stop:
         # Ids that occur, so that prompts of the batch end at different steps; the penalty varies what occurs.
-        options["repetition_penalty"] = 1.7
+        options = options | {"repetition_penalty": 1.7}
         for prompt, step in ((PROMPTS[0], 4), (PROMPTS[2], 11)):
-            ((ids,), _) = oracle_generate(oracle, prompt, do_sample=False, max_new_tokens=20, repetition_penalty=1.7)
+            ((ids,), _) = oracle_generate(oracle, prompt, repetition_penalty=1.7)
             stops.append(ids[step])
     ours = engine.generate(PROMPTS, stop_ids=stops, batch=3, **options)
     for prompt, (result,) in zip(PROMPTS, ours, strict=True):
-        ((ids,), _) = oracle_generate(oracle, prompt, stops, do_sample=False, max_new_tokens=20, **options)
+        ((ids,), _) = oracle_generate(oracle, prompt, stops, **options)
         assert result.ids == ids
         assert result.stopped == (ids[-1] in stops)
         assert result.log_probability == pytest.approx(log_probability(oracle, prompt, ids), rel=1e-4, abs=1e-4)
@@ -86,37 +74,26 @@ def test_greedy(case, options):
         assert len({len(result.ids) for (result,) in ours}) > 1
 
 
-@pytest.mark.parametrize(
-    "options, with_stops",
-    [
-        ({}, False),
-        ({"length_penalty": 3.0}, False),
-        ({"beams": 7}, False),
-        ({"length_penalty": 0.0}, True),
-        ({"length_penalty": -2.0}, True),
-        ({"early_stopping": True}, True),
-        ({"repetition_penalty": 1.5}, True),
-        ({"presence_penalty": -0.3, "frequency_penalty": 0.5}, True),
-        ({"min_new_tokens": 8}, True),
-        ({"beams": 1}, True),
-    ],
-)
+BEAMS = [({}, False), ({"length_penalty": 3.0}, False), ({"beams": 7}, False), ({"length_penalty": 0.0}, True)]
+BEAMS += [({"length_penalty": -2.0}, True), ({"early_stopping": True}, True), ({"repetition_penalty": 1.5}, True)]
+BEAMS += [({"presence_penalty": -0.3, "frequency_penalty": 0.5}, True)]
+BEAMS += [({"min_new_tokens": 8}, True), ({"beams": 1}, True)]
+
+
+@pytest.mark.parametrize("options, with_stops", BEAMS)
 def test_beams(case, options, with_stops):
     oracle, engine = case
     options = dict(options)
     beams, full = options.pop("beams", 4), options.pop("early_stopping", False)
-    best = oracle_generate(oracle, PROMPTS[0], do_sample=False, num_beams=4, max_new_tokens=20)[0][0]
-    stops = [best[3], best[6]] if with_stops else []
-    prompts = PROMPTS[:3]
-    ours = engine.generate(
-        prompts, "beams", stop_ids=stops, beams=beams, return_sequences=beams, stop_when_full=full, **options
-    )
-    for prompt, results in zip(prompts, ours, strict=True):
+    best = oracle_generate(oracle, PROMPTS[0], num_beams=4)[0][0]
+    stops, prompts = [best[3], best[6]] if with_stops else [], PROMPTS[:3]
+    own = dict(stop_ids=stops, beams=beams, return_sequences=beams, stop_when_full=full)
+    for prompt, results in zip(prompts, engine.generate(prompts, "beams", **own, **options), strict=True):
         if beams == 1:  # transformers has no beam search of one beam
             check_single_beam(oracle, prompt, results, stops)
             continue
-        theirs = options | dict(do_sample=False, num_beams=beams, num_return_sequences=beams, early_stopping=full)
-        rows, scores = oracle_generate(oracle, prompt, stops, max_new_tokens=20, **theirs)
+        theirs = options | dict(num_beams=beams, num_return_sequences=beams, early_stopping=full)
+        rows, scores = oracle_generate(oracle, prompt, stops, **theirs)
         assert [r.ids for r in results] == rows
         assert [r.score for r in results] == pytest.approx(scores.tolist(), rel=1e-4)
         for result in results:
@@ -125,7 +102,7 @@ def test_beams(case, options, with_stops):
 
 
 def check_single_beam(oracle, prompt, results, stops):
-    ((ids,), _) = oracle_generate(oracle, prompt, stops, do_sample=False, max_new_tokens=20)
+    ((ids,), _) = oracle_generate(oracle, prompt, stops)
     assert results[0].ids == ids
     assert results[0].score == pytest.approx(log_probability(oracle, prompt, ids) / len(ids), rel=1e-4)
 
@@ -156,8 +133,7 @@ def oracle_probabilities(logits, prompt, temperature=1.0, top_k=0, top_p=1.0, re
 def test_filters(case, options):
     _, engine = case
     for prompt in PROMPTS:
-        logits = engine.vocabulary_logits([prompt], [len(prompt) - 1])[0]
-        expected = oracle_probabilities(logits, prompt, **options)
+        expected = oracle_probabilities(engine.vocabulary_logits([prompt], [len(prompt) - 1])[0], prompt, **options)
         ours = engine.next_probabilities(prompt, **options)
         assert np.array_equal(ours > 0, expected > 0)
         assert np.abs(ours - expected).max() <= 1e-6
@@ -168,11 +144,9 @@ def test_top_k_keeps_ties(tmp_path):
     oracle = make_causal("Bert", tmp_path)
     with torch.no_grad():
         for name, parameter in oracle.named_parameters():
-            if "predictions.transform.LayerNorm" in name:
+            if "predictions.transform.LayerNorm" in name or name == "cls.predictions.bias":
                 parameter.zero_()
-            if name == "cls.predictions.bias":
-                parameter.zero_()
-                parameter[:5] = 1.0
+        oracle.cls.predictions.bias[:5] = 1.0
     oracle.save_pretrained(tmp_path)
     assert np.count_nonzero(CausalEngine(tmp_path).next_probabilities(PROMPTS[1], top_k=3)) == 5
 
@@ -188,15 +162,13 @@ def test_draws(case, options, seed):
     (results,) = engine.generate([prompt], "sample", return_sequences=3, seed=seed, **options)
     assert len({tuple(result.ids) for result in results}) == 3
     for number, result in enumerate(results):
-        words = seed_sequence([seed & 0xFFFFFFFF, seed >> 32, number], 624)
-        random = MersenneTwister64(words)
+        random = MersenneTwister64(seed_sequence([seed & 0xFFFFFFFF, seed >> 32, number], 624))
         tokens = list(prompt)
         for token in result.ids:
             logits = engine.vocabulary_logits([tokens], [len(tokens) - 1])[0]
             sums = np.cumsum(oracle_probabilities(logits, tokens, **options))
             u = (random.draw() >> 11) / 2.0**53
-            expected = int(np.searchsorted(sums, u, side="right"))
-            assert token == expected or np.abs(sums - u).min() < 1e-6
+            assert token == int(np.searchsorted(sums, u, side="right")) or np.abs(sums - u).min() < 1e-6
             tokens.append(token)
 
 
@@ -228,9 +200,10 @@ def test_options_out_of_range(case, options, message):
         engine.generate(PROMPTS, **options)
 
 
-@pytest.mark.parametrize(
-    "options", [{"temperature": 1e-37}, {"temperature": 1e-45, "top_k": 5}, {"temperature": 5e-324, "top_p": 0.5}]
-)
+NEAR_ZERO = [{"temperature": 1e-37}, {"temperature": 1e-45, "top_k": 5}, {"temperature": 5e-324, "top_p": 0.5}]
+
+
+@pytest.mark.parametrize("options", NEAR_ZERO)
 def test_temperatures_near_zero(case, options):
     """The limit: all probability is that of the most probable token."""
     _, engine = case
@@ -247,9 +220,8 @@ def test_temperatures_of_any_size(case):
     for prompt, temperature in zip(PROMPTS, (1e37, 1e40, 1e300), strict=False):
         logits = engine.vocabulary_logits([prompt], [len(prompt) - 1])[0].astype(np.float64)
         logits[[3, 7]] = -np.inf
-        expected = torch.from_numpy(logits / temperature).softmax(-1).numpy()
         ours = engine.next_probabilities(prompt, temperature=temperature, stop_ids=[3, 7], min_new_tokens=2)
-        assert np.abs(ours - expected).max() <= 1e-6
+        assert np.abs(ours - torch.from_numpy(logits / temperature).softmax(-1).numpy()).max() <= 1e-6
 
 
 def test_penalties_of_any_size(case):

@@ -39,30 +39,14 @@ def test_types_of_large_blocks(types, tmp_path):
     check(oracle, write_gguf(oracle, tmp_path / "model.gguf", types))
 
 
-@pytest.mark.parametrize(
-    ("family", "changes"),
-    [
-        ("llama", {"tie_word_embeddings": True}),
-        ("llama", {"rope_parameters": {"rope_type": "llama3", "rope_theta": 500.0, **SCALINGS["llama3"]}}),
-        ("qwen2", {}),
-        ("gpt_neox", {}),
-        ("gpt_neox", {"use_parallel_residual": False}),
-    ],
-)
-def test_models(family, changes, tmp_path):
-    oracle = make_decoder(family, **changes)
-    check(oracle, write_gguf(oracle, tmp_path / "model.gguf", "F16"))
-
-
-FAMILIES = {name: (name, {}) for name in ("gemma", "phi", "phi3", "stablelm", "olmo2", "granite", "cohere")}
-FAMILIES |= {name: (name, {}) for name in ("exaone4", "gpt2", "falcon", "mixtral", "qwen3")}
-FAMILIES |= {name: (name, {}) for name in ("olmo", "olmoe", "ernie4_5", "seed_oss", "arcee", "nemotron", "jais2")}
-FAMILIES |= {name: (name, {}) for name in ("bloom", "mpt", "granitemoe")}
+PLAIN = "gemma phi phi3 stablelm olmo2 granite cohere exaone4 gpt2 falcon mixtral qwen3 olmo olmoe ernie4_5 seed_oss"
+PLAIN += " arcee nemotron jais2 bloom mpt granitemoe qwen2 gpt_neox"
+VARIED = "cohere-norms phi3-partial stablelm-parallel exaone4-whole falcon-heads"
+FAMILIES = {name: (name, {}) for name in PLAIN.split()} | {name: VARIANTS[name] for name in VARIED.split()}
 FAMILIES |= {
-    name: VARIANTS[name]
-    for name in ("cohere-norms", "phi3-partial", "stablelm-parallel", "exaone4-whole", "falcon-heads")
-}
-FAMILIES |= {
+    "llama-tied": ("llama", {"tie_word_embeddings": True}),
+    "llama3": ("llama", {"rope_parameters": {"rope_type": "llama3", "rope_theta": 500.0, **SCALINGS["llama3"]}}),
+    "gpt_neox-sequential": ("gpt_neox", {"use_parallel_residual": False}),
     "gemma2": ("gemma2", {"query_pre_attn_scalar": 24}),  # the size of heads, without a key
     "gemma3": ("gemma3", {"num_hidden_layers": 7, "query_pre_attn_scalar": 24}),
     "smollm3": ("smollm3", {"num_hidden_layers": 5, "no_rope_layer_interval": 4}),
@@ -78,7 +62,8 @@ def test_families(case, tmp_path):
     """The same weights as in a directory of transformers."""
     family, changes = FAMILIES[case]
     oracle = make_decoder(family, **changes)
-    check(oracle, write_gguf(oracle, tmp_path / "model.gguf"))
+    dtype = "F16" if family in ("llama", "qwen2", "gpt_neox") else "F32"
+    check(oracle, write_gguf(oracle, tmp_path / "model.gguf", dtype))
 
 
 @pytest.mark.parametrize(("family", "kind"), [("mixtral", "Q8_0"), ("qwen3_moe", "Q4_0"), ("gpt_oss", "MXFP4")])
@@ -91,11 +76,8 @@ def test_experts_in_blocks(family, kind, tmp_path):
 @pytest.mark.parametrize("scaling", ["linear", "yarn"])
 def test_scalings(scaling, tmp_path):
     oracle = make_decoder("llama", rope_parameters={"rope_type": scaling, "rope_theta": 500.0, **SCALINGS[scaling]})
-    extra = {
-        "add_rope_scaling_type": gguf.RopeScalingType(scaling),
-        "add_rope_scaling_factor": SCALINGS[scaling]["factor"],
-        "add_rope_scaling_orig_ctx_len": 16,
-    }
+    extra = {"add_rope_scaling_type": gguf.RopeScalingType(scaling), "add_rope_scaling_orig_ctx_len": 16}
+    extra["add_rope_scaling_factor"] = SCALINGS[scaling]["factor"]
     check(oracle, write_gguf(oracle, tmp_path / "model.gguf", extra=extra))
 
 
@@ -108,55 +90,34 @@ def test_a_directory_with_one_file(tmp_path):
         CausalEngine(tmp_path)
 
 
-NAME = b"blk.1.ffn_up.weight"
-
-
-def as_iq2_xxs(data):
-    at = data.index(NAME) + len(NAME) + 4 + 2 * 8  # behind the rank and the shape
-    return data[:at] + (16).to_bytes(4, "little") + data[at + 4 :]
-
-
-def architecture(name):
-    """Another one of as many letters as llama."""
-    length = b"\x05\x00\x00\x00\x00\x00\x00\x00"
-    return lambda data: data.replace(length + b"llama", length + name, 1)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (as_iq2_xxs, r"tensor \"blk\.1\.ffn_up\.weight\" must be of type F32, F16, .*, got IQ2_XXS"),
-        (architecture(b"rwkv7"), "must rotate|rwkv7"),
-        (architecture(b"plamo"), "must be .*llama, .*gptneox"),
-        (
-            lambda data: data.replace(b"blk.2.ffn_norm", b"blk.9.ffn_norm", 1),
-            "must have the tensor blk.2.ffn_norm.weight, got none",
-        ),
-        (
-            lambda data: data.replace(b"block_count\x04\x00\x00\x00\x03", b"block_count\x04\x00\x00\x00\x02"),
-            r"no tensor that a llama does not use, got \"blk\.2\.",
-        ),
-    ],
-)
-def test_bad_files(change, message, tmp_path):
-    path = write_gguf(make_decoder("llama"), tmp_path / "model.gguf")
-    path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(EngineError, match=message):
-        CausalEngine(path)
+SHAPE = b"blk.1.ffn_up.weight\2\0\0\0" + (64).to_bytes(8, "little") + (96).to_bytes(8, "little")
+ARCHITECTURE = (5).to_bytes(8, "little")  # before names of five letters
+BLOCKS = b"block_count\4\0\0\0"
+BAD_BYTES = [
+    (SHAPE + b"\0", SHAPE + b"\x10", r"tensor \"blk\.1\.ffn_up\.weight\" must be of type F32, F16, .*, got IQ2_XXS"),
+    (ARCHITECTURE + b"llama", ARCHITECTURE + b"rwkv7", "must rotate|rwkv7"),
+    (ARCHITECTURE + b"llama", ARCHITECTURE + b"plamo", "must be .*llama, .*gptneox"),
+    (b"blk.2.ffn_norm", b"blk.9.ffn_norm", "must have the tensor blk.2.ffn_norm.weight, got none"),
+    (BLOCKS + b"\3", BLOCKS + b"\2", r"no tensor that a llama does not use, got \"blk\.2\."),
+]
+BAD_KEYS = [
+    ({"add_expert_count": 8}, r"must have the tensor blk\.0\.ffn_gate_inp\.weight, got none"),
+    ({"add_causal_attention": False}, r"llama\.attention\.causal must be true for a decoder, got false"),
+    ({"add_clamp_kqv": 8.0}, r"llama\.attention\.clamp_kqv must be absent or 0, got 8"),
+    ({"add_rope_freq_base_swa": 1e4}, "must have one rotation that is known, got 2 of"),
+    ({"add_eot_token_id": 71}, r"must have one of the 71 rows of token_embd\.weight, got token 71"),
+]
 
 
 @pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        ({"add_expert_count": 8}, r"must have the tensor blk\.0\.ffn_gate_inp\.weight, got none"),
-        ({"add_causal_attention": False}, r"llama\.attention\.causal must be true for a decoder, got false"),
-        ({"add_clamp_kqv": 8.0}, r"llama\.attention\.clamp_kqv must be absent or 0, got 8"),
-        ({"add_rope_freq_base_swa": 1e4}, "must have one rotation that is known, got 2 of"),
-        ({"add_eot_token_id": 71}, r"must have one of the 71 rows of token_embd\.weight, got token 71"),
-    ],
+    ("old", "new", "extra", "message"),
+    [*((old, new, {}, message) for old, new, message in BAD_BYTES), *((b"", b"", *row) for row in BAD_KEYS)],
 )
-def test_keys(extra, message, tmp_path):
+def test_bad_files(old, new, extra, message, tmp_path):
     path = write_gguf(make_decoder("llama"), tmp_path / "model.gguf", extra=extra)
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new, 1))
     with pytest.raises(EngineError, match=message):
         CausalEngine(path)
 
@@ -176,46 +137,36 @@ def test_parts(parts):
     check(oracle, files[0].parent)
 
 
-def change_key(file, key, value):
-    """Of 16 or 32 bits."""
-    data = file.read_bytes()
-    at = data.index(key.encode()) + len(key) + 4
-    file.write_bytes(data[:at] + value + data[at + len(value) :])
+def replaced(old, new):
+    def change(*files):
+        for file in files:
+            assert old in file.read_bytes()
+            file.write_bytes(file.read_bytes().replace(old, new))
+
+    return change
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda files: files[1].unlink(), r"3 parts must have the part .*-00002-of-00003\.gguf, got none"),
-        (lambda files: files[2].write_bytes(files[1].read_bytes()), r"split\.no of part 3 must be 2, got 1"),
-        (
-            lambda files: files[0].rename(files[0].parent / "x.gguf"),
-            r"must end with -00001-of-00003\.gguf, got another",
-        ),
-        (lambda files: change_key(files[1], "split.count", b"\x04\0"), r'got "split\.count" "4" and "3"'),
-        (
-            lambda files: [change_key(file, "split.tensors.count", b"\x01\0\0\0") for file in files],
-            r"must have the 1 tensors that split\.tensors\.count states, got 30",
-        ),
-        (
-            lambda files: files[1].write_bytes(
-                files[1].read_bytes().replace(b"blk.1.attn_v.weight", b"blk.0.attn_v.weight")
-            ),
-            r'must be in one part, got "blk\.0\.attn_v\.weight" here and in .*-00001-of-00003\.gguf',
-        ),
-    ],
-)
-def test_bad_parts(parts, change, message):
+TENSORS, PARTS = b"split.tensors.count\5\0\0\0", b"split.count\2\0\0\0"
+ONE_TENSOR, FOUR_PARTS = replaced(TENSORS + b"\x1e", TENSORS + b"\1"), replaced(PARTS + b"\3", PARTS + b"\4")
+TWICE = replaced(b"blk.1.attn_v.weight", b"blk.0.attn_v.weight")
+# A change, and the file that is opened after it.
+BAD_PARTS = [
+    (lambda a, b, c: b.unlink(), 0, r"3 parts must have the part .*-00002-of-00003\.gguf, got none"),
+    (lambda a, b, c: c.write_bytes(b.read_bytes()), 0, r"split\.no of part 3 must be 2, got 1"),
+    (lambda a, b, c: a.rename(a.parent / "x.gguf"), "x.gguf", r"must end with -00001-of-00003\.gguf, got another"),
+    (lambda a, b, c: FOUR_PARTS(b), 0, r'got "split\.count" "4" and "3"'),
+    (ONE_TENSOR, 0, r"must have the 1 tensors that split\.tensors\.count states, got 30"),
+    (lambda a, b, c: TWICE(b), 0, r'one part, got "blk\.0\.attn_v\.weight" here and in .*-00001-of-00003\.gguf'),
+    (lambda *files: None, 1, r"must be opened by the first, .*-00001-of-00003\.gguf, got part 2 of 3"),
+]
+
+
+@pytest.mark.parametrize(("change", "opened", "message"), BAD_PARTS)
+def test_bad_parts(parts, change, opened, message):
     files = parts[1]
-    change(files)
-    first = files[0] if files[0].exists() else files[0].parent / "x.gguf"
+    change(*files)
     with pytest.raises(EngineError, match=message):
-        CausalEngine(first)
-
-
-def test_a_later_part(parts):
-    with pytest.raises(EngineError, match=r"must be opened by the first, .*-00001-of-00003\.gguf, got part 2 of 3"):
-        CausalEngine(parts[1][1])
+        CausalEngine(files[opened] if isinstance(opened, int) else files[0].parent / opened)
 
 
 def test_smollm2():

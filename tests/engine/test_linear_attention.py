@@ -7,9 +7,9 @@ from safetensors.numpy import load_file, save_file
 
 import roformer_cpp
 import tolerances as tol
-from engine_case import WIDE, assert_close, change_config, make_sequences, set_threads
+from engine_case import WIDE, assert_close, assert_refused, make_sequences, set_threads
 from engine_modules import hidden_of, save, save_linear
-from rf_engine import Engine, EngineError
+from rf_engine import Engine
 
 MAPS = ["elu", "shen_original", "shen", "favor", "relu", "cosine"]
 CAUSAL_MAPS = [name for name in MAPS if name != "shen_original"]
@@ -28,17 +28,12 @@ def test_hidden_states(feature_map, site, tmp_path):
     assert_close(Engine(tmp_path, token_budget=45).hidden(ids, types=types), hidden_of(model, ids, types))
 
 
-@pytest.mark.parametrize(
-    "feature_map, encoding",
-    [
-        ("elu", "xpos"),
-        ("favor", "none"),
-        ("elu", ["learned", "rope"]),
-        ("favor", {"type": "rope", "precision": "float32"}),
-        ("elu", {"type": "rope", "layout": "halves", "partial_rotary_factor": 0.5}),
-        ("favor", {"type": "rope", "layout": "halves", "partial_rotary_factor": 0.5}),
-    ],
-)
+HALF = {"type": "rope", "layout": "halves", "partial_rotary_factor": 0.5}
+ENCODINGS = [("elu", "xpos"), ("favor", "none"), ("elu", ["learned", "rope"]), ("elu", HALF), ("favor", HALF)]
+ENCODINGS += [("favor", {"type": "rope", "precision": "float32"})]
+
+
+@pytest.mark.parametrize("feature_map, encoding", ENCODINGS)
 def test_encodings(feature_map, encoding, tmp_path):
     options = {"rotate_denominator": True, "eps": 0.01} | ({"num_features": 16} if feature_map == "favor" else {})
     model = save_linear(tmp_path, feature_map, "after_map", encoding, options=options, is_decoder=False)
@@ -46,21 +41,17 @@ def test_encodings(feature_map, encoding, tmp_path):
     assert_close(Engine(tmp_path).hidden(ids, types=types), hidden_of(model, ids, types))
 
 
-def raise_keys(model, factor):
-    """The largest exponent of a key's features rises by up to hundreds from key to key."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if ".key." in name:
-                parameter.mul_(factor)
+RUNNING = [("shen", 0, 300), ("shen", 0.01, 40), ("favor", 0, 40), ("favor", 0.01, 300)]
 
 
-@pytest.mark.parametrize(
-    "feature_map, eps, length", [("shen", 0, 300), ("shen", 0.01, 40), ("favor", 0, 40), ("favor", 0.01, 300)]
-)
+@pytest.mark.parametrize("feature_map, eps, length", RUNNING)
 def test_running_maxima(feature_map, eps, length, tmp_path):
     """Against float64: where weights of keys are this far apart, float32 has other numbers than T4 on both sides."""
     model = save_linear(tmp_path, feature_map, "after_map", options={"eps": eps}, is_decoder=True)
-    raise_keys(model, 30)
+    with torch.no_grad():  # the largest exponent of a key's features rises by up to hundreds from key to key
+        for name, parameter in model.named_parameters():
+            if ".key." in name:
+                parameter.mul_(30)
     model.save(tmp_path)
     exact = roformer_cpp.load_model(tmp_path, dtype="float64")
     ids, types = make_sequences((length, 3))
@@ -84,23 +75,17 @@ def test_keys_that_are_left_out(feature_map, causal, tmp_path):
         for row, type_row, kept in zip(ids, types, attend, strict=True):
             given = {"attention_mask": torch.tensor(kept)[None], "token_type_ids": torch.tensor(type_row)[None].long()}
             theirs.append(model.encode(torch.tensor(row)[None].long(), **given)[0].numpy())
-    ours = Engine(tmp_path).hidden(ids, types=types, attend=attend)
     rows = np.concatenate(attend)  # the vectors of tokens that no query attends to have no meaning
-    assert_close(ours[rows], np.concatenate(theirs)[rows])
+    assert_close(Engine(tmp_path).hidden(ids, types=types, attend=attend)[rows], np.concatenate(theirs)[rows])
 
 
-@pytest.mark.parametrize(
-    "feature_map, site, causal, precision",
-    [
-        ("elu", "after_map", False, "bfloat16"),
-        ("elu", "after_map", True, "float32"),
-        ("favor", "after_map", False, "float32"),
-        ("favor", "after_map", True, "int8"),
-        ("shen", "before_map", False, "int8"),
-        ("shen", "before_map", True, "bfloat16"),
-    ],
-)
-def test_bits(feature_map, site, causal, precision, tmp_path):
+BITS = [("elu", False, "bfloat16"), ("elu", True, "float32"), ("favor", False, "float32"), ("favor", True, "int8")]
+BITS += [("shen", False, "int8"), ("shen", True, "bfloat16")]
+
+
+@pytest.mark.parametrize("feature_map, causal, precision", BITS)
+def test_bits(feature_map, causal, precision, tmp_path):
+    site = "before_map" if feature_map == "shen" else "after_map"
     model = save_linear(tmp_path, feature_map, site, is_decoder=causal, **WIDE)
     ids, types = make_sequences([1, 17, 64, 3, 130, 256, 1])
     engine = Engine(tmp_path, precision)
@@ -115,11 +100,6 @@ def test_bits(feature_map, site, causal, precision, tmp_path):
     assert error <= {"float32": 2e-5, "bfloat16": 0.05, "int8": 0.1}[precision]
 
 
-def refused(directory, message):
-    with pytest.raises(EngineError, match=message):
-        Engine(directory)
-
-
 def test_other_weights(tmp_path):
     save_linear(tmp_path, "favor", "after_map")
     path = tmp_path / "model.safetensors"
@@ -130,37 +110,29 @@ def test_other_weights(tmp_path):
         ({name: kept[name][:, 1:].copy()}, rf"{name} must be \[\d+, 12\], got .*, 11\]"),
     ):
         save_file({k: v for k, v in kept.items() if k != name} | changed, path, metadata={"format": "pt"})
-        refused(tmp_path, message)
+        assert_refused(tmp_path, message)
 
 
-@pytest.mark.parametrize(
-    "attention, message",
-    [
+def test_other_configurations(tmp_path):
+    save_linear(tmp_path, "elu", "after_map", head="RfEncoderForCausalLM", is_decoder=True)
+    for attention, message in (
         ({"feature_map": "exp"}, "feature_map"),
         ({"rotate_denominator": True, "rope_site": "none"}, "rotate_denominator must be false"),
         # Its softmax over the sequence needs the keys to come.
         ({"feature_map": "shen_original"}, "feature_map must not be shen_original in causal attention, got shen_orig"),
-    ],
-)
-def test_other_configurations(attention, message, tmp_path):
-    save_linear(tmp_path, "elu", "after_map", head="RfEncoderForCausalLM", is_decoder=True)
-    change_config(tmp_path, attention={"type": "linear"} | attention)
-    refused(tmp_path, message)
+    ):
+        assert_refused(tmp_path, message, attention={"type": "linear"} | attention)
 
 
+PAIRS = "terms must be rotations, since linear attention has no pairwise terms, got key_table"
 LOG_N = "position_encoding must not scale scores by log n, since linear attention has none, got"
 
 
 @pytest.mark.parametrize(
     "encoding, message",
-    [
-        ("nezha", "terms must be rotations, since linear attention has no pairwise terms, got key_table"),
-        ("log-n", LOG_N),
-        ({"type": "rope", "log_n": "position"}, LOG_N),
-    ],
+    [("nezha", PAIRS), ("log-n", LOG_N), ({"type": "rope", "log_n": "position"}, LOG_N)],
     ids=str,
 )
 def test_encodings_of_scores_are_refused(encoding, message, tmp_path):
     save(encoding, tmp_path)
-    change_config(tmp_path, attention={"type": "linear"})
-    refused(tmp_path, message)
+    assert_refused(tmp_path, message, attention={"type": "linear"})

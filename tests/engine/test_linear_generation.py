@@ -52,21 +52,14 @@ def test_beams(feature_map, tmp_path):
         assert result.log_probability == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "feature_map, precision, search",
-    [
-        ("elu", "float32", "greedy"),
-        ("elu", "bfloat16", "beams"),
-        ("shen", "bfloat16", "sample"),
-        ("favor", "float32", "beams"),
-        ("relu", "bfloat16", "greedy"),
-        ("cosine", "float32", "sample"),
-    ],
-)
+CALLS = [("elu", "float32", "greedy"), ("elu", "bfloat16", "beams"), ("shen", "bfloat16", "sample")]
+CALLS += [("favor", "float32", "beams"), ("relu", "bfloat16", "greedy"), ("cosine", "float32", "sample")]
+
+
+@pytest.mark.parametrize("feature_map, precision, search", CALLS)
 def test_the_batch_and_the_threads_change_nothing(feature_map, precision, search, tmp_path):
     save_causal(tmp_path, feature_map, **WIDE)
-    engine = CausalEngine(tmp_path, precision)
-    check_batches_and_threads(engine, PROMPTS, search)
+    check_batches_and_threads(CausalEngine(tmp_path, precision), PROMPTS, search)
 
 
 @pytest.mark.parametrize("feature_map", ["elu", "favor"])
@@ -75,21 +68,16 @@ def test_copies(feature_map, tmp_path):
     save_causal(tmp_path, feature_map)
     engine = CausalEngine(tmp_path)
     row, _ = make_sequences((40,))
-    other = [3, 4, 5]
-    expected = [Decoder(engine, 1, 80).append([0], [row[0]])]
-    alone = Decoder(engine, 1, 80)
-    for added in (row[0], [7], [8, 9]):
-        expected.append(alone.append([0], [added]))
-    decoder = Decoder(engine, 3, 80)
-    decoder.append([0, 2], [row[0], other])
+    alone, decoder = Decoder(engine, 1, 80), Decoder(engine, 3, 80)
+    _, seven, more = (alone.append([0], [added]) for added in (row[0], [7], [8, 9]))
+    decoder.append([0, 2], [row[0], [3, 4, 5]])
     decoder.copy(0, 2)
     decoder.append([2], [[11]])
     decoder.copy(0, 2)
     decoder.copy(0, 1)
-    both = decoder.append([0, 2], [[7], [7]])
-    assert np.array_equal(both, np.concatenate([expected[2], expected[2]]))
-    assert np.array_equal(decoder.append([2], [[8, 9]]), expected[3])
-    assert np.array_equal(decoder.append([1], [[7]]), expected[2])
+    assert np.array_equal(decoder.append([0, 2], [[7], [7]]), np.concatenate([seven, seven]))
+    assert np.array_equal(decoder.append([2], [[8, 9]]), more)
+    assert np.array_equal(decoder.append([1], [[7]]), seven)
 
 
 def test_sequences_begin_anew(tmp_path):

@@ -37,14 +37,8 @@ print(memory("VmRSS") - before, memory("VmHWM") - before)
 
 def save(folder, layers):
     torch.manual_seed(0)
-    config = transformers.RoFormerConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=HIDDEN,
-        num_hidden_layers=layers,
-        num_attention_heads=8,
-        intermediate_size=2048,
-        max_position_embeddings=64,
-    )
+    sizes = dict(vocab_size=VOCABULARY, hidden_size=HIDDEN, num_hidden_layers=layers, num_attention_heads=8)
+    config = transformers.RoFormerConfig(**sizes, intermediate_size=2048, max_position_embeddings=64)
     transformers.RoFormerModel(config).save_pretrained(folder)
     return folder
 

@@ -6,16 +6,7 @@ import torch
 from transformers.activations import ACT2FN
 
 import tolerances as tol
-from engine_case import (
-    WIDE,
-    assert_close,
-    assert_low_precision,
-    change_config,
-    make_oracle,
-    make_sequences,
-    run_oracle,
-    set_threads,
-)
+from engine_case import WIDE, assert_close, assert_low_precision, make_oracle, make_sequences, run_oracle, set_threads
 from rf_engine import Engine, EngineError
 from rotary_decoders import make_decoder
 
@@ -67,18 +58,12 @@ def test_every_name_of_an_activation_that_is_computed(tmp_path):
 
 def test_masked_tokens(tmp_path):
     """Padding with a mask, as others pass it, changes nothing for the tokens that are attended to."""
-    oracle = make_oracle("Bert", "Model")
-    oracle.save_pretrained(tmp_path)
+    make_oracle("Bert", "Model").save_pretrained(tmp_path)
     ids, types = make_sequences((9,))
-    padded = [np.concatenate([ids[0], np.zeros(4, np.int32)])]
-    padded_types = [np.concatenate([types[0], np.zeros(4, np.int32)])]
-    attend = [np.array([1] * 9 + [0] * 4, np.uint8)]
-    engine = Engine(tmp_path)
-    alone = engine.hidden(ids, types=types)
-    assert_close(engine.hidden(padded, types=padded_types, attend=attend)[:9], alone)
-    assert_close(
-        engine.pooled(padded, "mean", types=padded_types, attend=attend), engine.pooled(ids, "mean", types=types)
-    )
+    padded, padded_types = ([np.append(rows[0], np.zeros(4, np.int32))] for rows in (ids, types))
+    given, engine = {"types": padded_types, "attend": [np.array([1] * 9 + [0] * 4)]}, Engine(tmp_path)
+    assert_close(engine.hidden(padded, **given)[:9], engine.hidden(ids, types=types))
+    assert_close(engine.pooled(padded, "mean", **given), engine.pooled(ids, "mean", types=types))
 
 
 @pytest.mark.parametrize("family, precision", [("RoFormer", "bfloat16"), ("Bert", "int8")])
@@ -108,21 +93,7 @@ def test_batches(family, precision, tmp_path):
     for budget, threads in ((1, 1), (40, 2), (200, 3), (4096, 2), (4096, 1)):
         engine = Engine(tmp_path, precision, token_budget=budget)
         set_threads(threads)
-        order = random.permutation(len(ids))
-        some = order[: random.integers(1, len(order) + 1)]
-
-        def pick(x, some=some):
-            return [x[i] for i in some]
-
-        hidden = engine.hidden(pick(ids), types=pick(types))
-        assert np.array_equal(hidden, np.concatenate(pick(alone)))
-        assert np.array_equal(engine.pooled(pick(ids), types=pick(types)), np.concatenate(pick(vectors)))
-
-
-def test_an_encoder_without_the_head(tmp_path):
-    """A bare model under a configuration that names a head. damaged_test.cpp damages files in other ways."""
-    make_oracle("RoFormer", "Model").save_pretrained(tmp_path)
-    change_config(tmp_path, architectures=["RoFormerForMaskedLM"])
-    with pytest.raises(EngineError, match=r"cls\.predictions"):
-        Engine(tmp_path)
-    assert Engine(tmp_path, head="none").info.hidden_size == 24
+        some = random.permutation(len(ids))[: random.integers(1, len(ids) + 1)]
+        rows, kinds, whole, pooled = ([x[i] for i in some] for x in (ids, types, alone, vectors))
+        assert np.array_equal(engine.hidden(rows, types=kinds), np.concatenate(whole))
+        assert np.array_equal(engine.pooled(rows, types=kinds), np.concatenate(pooled))

@@ -15,6 +15,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(
 LENGTH = 40
 SIZES = {"vocab_size": len(WORDS), "type_vocab_size": 2, "max_position_embeddings": LENGTH}
 LABELS = ["a", "b", "c"]
+OF_TEXTS = ("ForSequenceClassification", "classification", ["text", "label"])
 COUNT = 12
 
 
@@ -60,9 +61,7 @@ def random():
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_windows(pooling, random, tmp_path):
     """A word is a token: a window has eight of them, and the next one repeats three."""
-    settings = {"max_length": 10, "windows": 3, "stride": 3, "pooling": pooling}
-    columns = ["text", "label"]
-    tuned = Tuned(tmp_path, "RoFormer", "ForSequenceClassification", "classification", columns, **settings)
+    tuned = Tuned(tmp_path, "RoFormer", *OF_TEXTS, max_length=10, windows=3, stride=3, pooling=pooling)
     records = [{"text": text(random, most=30)} for _ in range(COUNT)]
     for line, record in zip(tuned.lines("predict", records), records, strict=True):
         words = record["text"].split()
@@ -73,7 +72,7 @@ def test_windows(pooling, random, tmp_path):
 
 
 def test_a_prediction_does_not_depend_on_the_batch(random, tmp_path):
-    tuned = Tuned(tmp_path, "RoFormer", "ForSequenceClassification", "classification", ["text", "label"])
+    tuned = Tuned(tmp_path, "RoFormer", *OF_TEXTS)
     records = [{"text": text(random), "label": random.choice(LABELS)} for _ in range(COUNT)]
     expected = tuned.lines("predict", records)
     (measured,) = tuned.lines("evaluate", records)
@@ -88,16 +87,13 @@ def test_a_prediction_does_not_depend_on_the_batch(random, tmp_path):
 @pytest.mark.parametrize(("precision", "most"), [("bfloat16", 0.1), ("int8", 0.2)])
 def test_precisions(precision, most, random, tmp_path):
     """Near float32, and not the same."""
-    config = {"hidden_size": 64, "intermediate_size": 128}
-    columns = ["text", "label"]
-    tuned = Tuned(tmp_path, "Bert", "ForSequenceClassification", "classification", columns, config=config)
+    tuned = Tuned(tmp_path, "Bert", *OF_TEXTS, config={"hidden_size": 64, "intermediate_size": 128})
     records = [{"text": text(random)} for _ in range(COUNT)]
 
     def probabilities(*more):
         return np.array([list(x["probabilities"].values()) for x in tuned.lines("predict", records, *more)])
 
-    difference = np.abs(probabilities("--precision", precision) - probabilities())
-    assert 0 < difference.mean() < most
+    assert 0 < np.abs(probabilities("--precision", precision) - probabilities()).mean() < most
 
 
 def test_models_that_do_not_fit_their_task(random, tmp_path):

@@ -68,8 +68,7 @@ def test_padding_within_a_source_keeps_positions(trained):
     model = load_translation_model(trained)
     source = [5, 6, PAD, PAD, 7, 8, END, PAD]
     (found,) = model.translate([source], beams=1)
-    mask = torch.tensor([source]) != PAD
-    logits = model.logits(torch.tensor([source]), mask, torch.tensor([[2, *found.ids]]))[0]
+    logits = model.logits(torch.tensor([source]), torch.tensor([source]) != PAD, torch.tensor([[2, *found.ids]]))[0]
     assert logits.argmax(-1).tolist() == [*found.ids, END]
 
 

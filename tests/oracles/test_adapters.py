@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -66,29 +67,30 @@ def with_weights(model, folder, weights):
 def classifier(folder, labels=3):
     """A classifier, an adapter of every kind of tensor, and the classifier with the adapter in its weights."""
     folder.mkdir()
-    model, _ = save_classifier(folder, labels)
+    model, tokenizer = save_classifier(folder, labels)
     weights = load_file(folder / "model.safetensors")
     tensors = factors(weights, QUERY) | factors(weights, "bert.encoder.layer.1.output.dense", 2)
     tensors |= factors(weights, EMBEDDINGS, 3, embedding=True)
     tensors["classifier.weight"] = torch.randn(weights["classifier.weight"].shape)
     tensors[QUERY + ".base_layer.bias"] = torch.randn(weights[QUERY + ".bias"].shape)
-    return model, weights, tensors
+    return model, tokenizer, weights, tensors
+
+
+def assert_probabilities(lines, theirs, tokenizer):
+    with torch.no_grad():
+        given = [tokenizer(text, truncation=True, max_length=32, return_tensors="pt") for text in TEXTS]
+        wanted = torch.cat([theirs(**each).logits.softmax(-1) for each in given])
+    assert_close(np.array([list(line["probabilities"].values()) for line in lines]), wanted.numpy())
 
 
 @pytest.mark.parametrize("root", [False, True])
 def test_predict(root, tmp_path):
     base = tmp_path / "base"
-    model, weights, tensors = classifier(base)
+    model, tokenizer, weights, tensors = classifier(base)
     adapter = save_adapter(tmp_path / "adapter", tensors, use_rslora=root, rank_pattern={"output.dense": 2})
     theirs = with_weights(model, tmp_path / "merged", merged(weights, tensors, root=root))
-    tokenizer = transformers.BertTokenizer(str(base / "vocab.txt"))
-    with torch.no_grad():
-        wanted = [
-            theirs(**tokenizer(text, truncation=True, max_length=32, return_tensors="pt")).logits.softmax(-1)[0].numpy()
-            for text in TEXTS
-        ]
     lines = results("predict", "--model", base, "--adapter", adapter, "--text", *TEXTS)
-    assert_close(np.array([list(line["probabilities"].values()) for line in lines]), np.stack(wanted))
+    assert_probabilities(lines, theirs, tokenizer)
     ours = roformer_cpp.Engine(base, adapter=adapter).predict(TEXTS)
     assert [line["probabilities"] for line in ours] == [line["probabilities"] for line in lines]
     plain = results("predict", "--model", base, "--text", *TEXTS)
@@ -97,12 +99,11 @@ def test_predict(root, tmp_path):
 
 def test_rerank(tmp_path):
     base = tmp_path / "base"
-    model, weights, tensors = classifier(base, labels=1)
+    model, tokenizer, weights, tensors = classifier(base, labels=1)
     adapter = save_adapter(tmp_path / "adapter", tensors)
     theirs = with_weights(model, tmp_path / "merged", merged(weights, tensors))
-    pair = transformers.BertTokenizer(str(base / "vocab.txt"))("a query", "abc de", return_tensors="pt")
     with torch.no_grad():
-        wanted = theirs(**pair).logits.sigmoid()[0].numpy()
+        wanted = theirs(**tokenizer("a query", "abc de", return_tensors="pt")).logits.sigmoid()[0].numpy()
     assert_close(roformer_cpp.CrossEncoder(base, adapter=adapter).predict([("a query", "abc de")]), wanted)
     (line,) = results("rerank", "--model", base, "--adapter", adapter, "--query", "a query", "--text", "abc de")
     assert_close(np.array([line["score"]]), wanted)
@@ -114,10 +115,9 @@ def sentence_model(folder):
     model = save_encoder(folder)
     save_modules(folder, normalize=True)
     weights = load_file(folder / "model.safetensors")
-    names = ["embeddings.word_embeddings", "encoder.layer.1.attention.self.value", "encoder.layer.0.output.dense"]
-    tensors = {}
-    for name in names:
-        tensors |= factors(weights, name, embedding="embeddings" in name)
+    tensors = factors(weights, "embeddings.word_embeddings", embedding=True)
+    for name in ("encoder.layer.1.attention.self.value", "encoder.layer.0.output.dense"):
+        tensors |= factors(weights, name)
     return model, weights, tensors
 
 
@@ -145,7 +145,7 @@ def test_embed(tmp_path):
 
 def test_refused(tmp_path):
     base, adapter = tmp_path / "base", tmp_path / "adapter"
-    _, _, tensors = classifier(base)
+    *_, tensors = classifier(base)
     command = ("predict", "--model", base, "--adapter", adapter, "--text", "a")
     for changes, message in (
         ({"use_dora": True}, "use_dora must be absent or off for plain LoRA, got true"),
@@ -157,7 +157,7 @@ def test_refused(tmp_path):
         ({"some_new_key": [1]}, r"some_new_key must be absent or off for plain LoRA, got \[1\]"),
     ):
         save_adapter(adapter, tensors, **changes)
-        assert_matches(message, refused(*command))
+        assert re.search(message, refused(*command))
     down, up = f"{QUERY}.lora_A.weight", f"{QUERY}.lora_B.weight"
     for bad, message in (
         ({down: tensors[down][:3]}, "query\" must have two factors of one rank, got others"),
@@ -173,27 +173,19 @@ def test_refused(tmp_path):
         ({down: tensors[down].long()}, "adapters must be F16, BF16, F32 or F64, got I64"),
     ):  # fmt: skip
         save_adapter(adapter, {name: value for name, value in (tensors | bad).items() if value is not None})
-        assert_matches(message, refused(*command))
+        assert re.search(message, refused(*command))
     (adapter / "adapter_model.safetensors").unlink()
     assert "adapter_model.safetensors" in refused(*command)
     with pytest.raises(FileNotFoundError):
         roformer_cpp.Engine(base, adapter=adapter).predict("a")
 
 
-def assert_matches(pattern, message):
-    import re
-
-    assert re.search(pattern, message), message
-
-
 def test_tied_embeddings(tmp_path):
     """A masked language model uses its embeddings twice, of which PEFT changes one; fill-mask has no adapters."""
-    base = tmp_path / "base"
-    base.mkdir()
-    save_encoder(base)
+    *_, tensors = sentence_model(tmp_path / "model")
+    adapter = save_adapter(tmp_path / "adapter", tensors)
     with pytest.raises(ValueError, match=r"an adapter goes with embed and predict, got .* for fill-mask"):
-        _, _, tensors = sentence_model(tmp_path / "model")
-        roformer_cpp.Engine(base, adapter=save_adapter(tmp_path / "adapter", tensors)).fill_mask("a [MASK]")
+        roformer_cpp.Engine(tmp_path / "model", adapter=adapter).fill_mask("a [MASK]")
 
 
 @pytest.mark.parametrize("settings", [{"use_rslora": True}, {"bias": "all"}, {"rank_pattern": {"value": 2}}])
@@ -203,25 +195,15 @@ def test_peft(settings, tmp_path):
     base = tmp_path / "base"
     base.mkdir()
     model, tokenizer = save_classifier(base, 3)
-    targets = ["query", "value", "word_embeddings"]
-    config = peft.LoraConfig(
-        task_type="SEQ_CLS", r=4, lora_alpha=9, target_modules=targets, modules_to_save=["classifier"], **settings
-    )
-    adapted = peft.get_peft_model(model, config).eval()
+    settings |= {"target_modules": ["query", "value", "word_embeddings"], "modules_to_save": ["classifier"]}
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=9, **settings)).eval()
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
             if parameter.requires_grad:
                 assert "lora_" in name or "classifier" in name or "bias" in name
                 parameter.add_(0.3 * torch.randn(parameter.shape))
         adapted.save_pretrained(tmp_path / "adapter")
-        wanted = [
-            adapted(**tokenizer(text, truncation=True, max_length=32, return_tensors="pt"))
-            .logits.softmax(-1)[0]
-            .numpy()
-            for text in TEXTS
-        ]
-    lines = roformer_cpp.Engine(base, adapter=tmp_path / "adapter").predict(TEXTS)
-    assert_close(np.array([list(line["probabilities"].values()) for line in lines]), np.stack(wanted))
+    assert_probabilities(roformer_cpp.Engine(base, adapter=tmp_path / "adapter").predict(TEXTS), adapted, tokenizer)
 
 
 @pytest.mark.parametrize("target", ["query", "intermediate.dense"])
@@ -232,16 +214,15 @@ def test_adapters_of_projections_that_encodings_read(encoding, target, tmp_path,
     config = {**TINY_MODEL, "model_type": "rf_encoder", "position_encoding": encoding, "vocab_size": len(WORDS)}
     roformer_cpp.build_model(config, "RfEncoderModel").save(tmp_path)
     save_tokenizer(tmp_path, model_max_length=24)
-    model = transformers.AutoModel.from_pretrained(tmp_path)
     lora = peft.LoraConfig(r=2, lora_alpha=9, target_modules=[target], init_lora_weights=False)
-    adapted = peft.get_peft_model(model, lora).eval()
+    adapted = peft.get_peft_model(transformers.AutoModel.from_pretrained(tmp_path), lora).eval()
     adapted.save_pretrained(tmp_path / "adapter")
     arguments = {"adapter": tmp_path / "adapter", "task": "embed"}
     if target == "query" and encoding != "kerple-log":
         with pytest.raises(ValueError, match=r"an adapter of projections must be merged into a model whose position"):
             roformer_cpp.Engine(tmp_path, **arguments)
         return
-    rows = roformer_cpp.Tokenizer(tmp_path)(["abc de fgh"], return_tensors="pt")
     with torch.no_grad():
+        rows = roformer_cpp.Tokenizer(tmp_path)(["abc de fgh"], return_tensors="pt")
         wanted = adapted(**rows).last_hidden_state.mean(1).numpy()
     assert_close(roformer_cpp.Engine(tmp_path, **arguments).embed(["abc de fgh"]), wanted)

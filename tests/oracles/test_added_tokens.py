@@ -18,11 +18,9 @@ CONTENTS = {
 LETTERS = [" ", " ", " ", "  ", "\t", "\n", "\u00a0", "\u3000", "x", "y", "a", "É", "é", "Ġ", "G\u0307", "中", "\u0301"]
 
 
-def bert():
-    vocabulary = {token: i for i, token in enumerate([UNK, "y", "a", "##a"])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNK))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+def bert(tokens):
+    tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNK))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     return tokenizer
 
 
@@ -59,7 +57,7 @@ def test_white_space_that_two_tokens_take(tmp_path, kind):
     draw = random.Random(61)
     counts = {"same": 0, "panics": 0}
     for case in range(40):
-        tokenizer = bert() if kind == "bert" else byte_level(draw)
+        tokenizer = bert([UNK, "y", "a", "##a"]) if kind == "bert" else byte_level(draw)
         tokenizer.add_tokens(list(random_tokens(draw, kind)))
         directory = tmp_path / str(case)
         transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token=UNK).save_pretrained(directory)
@@ -102,8 +100,7 @@ def write_map(folder, oracle):
 @pytest.mark.parametrize("write", [write_json, write_decoder, write_map])
 def test_many_that_begin_alike(write, tmp_path):
     """From every file that may hold them. Opening takes time in proportion to their number: 0.4 s for 100,000."""
-    oracle = Tokenizer(models.WordPiece({token: i for i, token in enumerate(VOCAB)}, unk_token="[UNK]"))
-    oracle.normalizer, oracle.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    oracle = bert(VOCAB)
     oracle.add_tokens([AddedToken(token, special=True, normalized=False) for token in TOKENS])
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(write(tmp_path, oracle)))
     (ours,) = ask(tmp_path, of_texts([TEXT]))

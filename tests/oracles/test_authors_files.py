@@ -1,7 +1,6 @@
 """Files of encoders as their authors publish them: nomic-embed-text-v2-moe, JinaBERT, and jina's XLM-RoBERTa with
 adapters for tasks."""
 
-import copy
 import json
 
 import numpy as np
@@ -11,32 +10,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import roformer_cpp
-from authors_encoders import (
-    FOR_CODE,
-    JINA,
-    NOMIC,
-    VOCAB,
-    jina_hidden,
-    jina_shapes,
-    nomic_hidden,
-    nomic_shapes,
-    random_tensors,
-    save,
-)  # fmt: skip
+from authors_encoders import FOR_CODE, JINA, NOMIC, jina_hidden, jina_shapes, nomic_hidden, nomic_shapes, save_random
 from cli_support import refused, results
 from decoder_embedders import theirs_of
-from engine_case import assert_close, change_config
-from foreign_encoders import make_encoder
+from engine_case import assert_close, assert_refused
+from foreign_encoders import make_encoder, rows_of
 from rf_engine import Engine, EngineError
 from sentence_model import TEXTS, WORDS, save_modules, save_tokenizer, write_json
-
-LENGTHS = (1, 13, 7, 60)
-
-
-def rows_of(lengths=LENGTHS):
-    random = np.random.default_rng(7)
-    return [random.integers(2, VOCAB, n).astype(np.int32) for n in lengths]
-
 
 # ---- nomic-embed-text-v2-moe
 
@@ -44,33 +24,30 @@ def rows_of(lengths=LENGTHS):
 @pytest.mark.parametrize("changes", [{}, {"moe_top_k": 1}, {"moe_every_n_layers": 3, "num_experts": 2}])
 def test_nomics_experts(changes, tmp_path):
     config = NOMIC | changes
-    tensors = random_tensors(nomic_shapes(config))
-    save(tmp_path, config, tensors)
+    tensors = save_random(tmp_path, config, nomic_shapes(config))
     rows, engine = rows_of(), Engine(tmp_path)
-    theirs = np.concatenate([nomic_hidden(tensors, config, row) for row in rows])
     hidden = engine.hidden(rows)
-    assert_close(hidden, theirs)
+    assert_close(hidden, np.concatenate([nomic_hidden(tensors, config, row) for row in rows]))
     assert np.array_equal(np.concatenate([engine.hidden([row]) for row in rows]), hidden)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_precisions_of_experts(precision, tmp_path):
-    save(tmp_path, NOMIC, random_tensors(nomic_shapes(NOMIC)))
+    save_random(tmp_path, NOMIC, nomic_shapes(NOMIC))
     exact, ours = (Engine(tmp_path, precision=each).hidden(rows_of()).ravel() for each in ("float32", precision))
     assert exact @ ours / np.linalg.norm(exact) / np.linalg.norm(ours) > 0.97
 
 
 def test_nomic_without_experts(tmp_path):
     config = NOMIC | {"moe_every_n_layers": 0}
-    tensors = random_tensors(nomic_shapes(config))
-    save(tmp_path, config, {f"bert.{name}": value for name, value in tensors.items()})
+    tensors = save_random(tmp_path, config, nomic_shapes(config), "bert.")
     row = rows_of()[-1]
     assert_close(Engine(tmp_path, head="none").hidden([row]), nomic_hidden(tensors, config, row))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_bad_experts(tmp_path):
+    save_random(tmp_path, NOMIC, nomic_shapes(NOMIC))
+    for changes, message in (
         ({"moe_normalize_expert_weights": True}, "moe_normalize_expert_weights must be absent.*got true"),
         ({"num_shared_experts": 1}, "num_shared_experts must be absent.*got 1"),
         ({"expert_choice_router": True}, "expert_choice_router must be absent.*got true"),
@@ -81,13 +58,8 @@ def test_nomic_without_experts(tmp_path):
         ({"mlp_fc2_bias": False}, "mlp_fc2_bias must be true where mlp_fc1_bias is"),
         ({"rotary_emb_interleaved": True}, "rotary_emb_interleaved must be"),
         ({"activation_function": "geglu"}, "activation_function must be swiglu or gelu, got .geglu"),
-    ],
-)
-def test_bad_experts(changes, message, tmp_path):
-    save(tmp_path, NOMIC, random_tensors(nomic_shapes(NOMIC)))
-    change_config(tmp_path, **changes)
-    with pytest.raises(EngineError, match=message):
-        Engine(tmp_path)
+    ):
+        assert_refused(tmp_path, message, **changes)
 
 
 # ---- JinaBERT
@@ -97,8 +69,7 @@ def test_bad_experts(changes, message, tmp_path):
 @pytest.mark.parametrize("config", [JINA, FOR_CODE], ids=["text", "code"])
 def test_jina_bert(config, prefix, tmp_path):
     for_code = config is FOR_CODE
-    tensors = random_tensors(jina_shapes(for_code))
-    save(tmp_path, config, {prefix + name: value for name, value in tensors.items()})
+    tensors = save_random(tmp_path, config, jina_shapes(for_code), prefix)
     rows = rows_of((1, 13, 200))
     theirs = np.concatenate([jina_hidden(tensors, for_code, row) for row in rows])
     assert_close(Engine(tmp_path, head="none").hidden(rows), theirs)
@@ -117,35 +88,27 @@ def test_jina_bert(config, prefix, tmp_path):
 
 def test_head_of_jina_bert(tmp_path):
     """As jina-reranker-v1: BERT's pooler and a layer."""
-    tensors = random_tensors(jina_shapes(False))
-    head = {"bert.pooler.dense": (48, 48), "classifier": (1, 48)}
-    head = {
-        f"{name}.{part}": shape[: 2 - (part == "bias")] for name, shape in head.items() for part in ("weight", "bias")
-    }
-    layers = random_tensors(head, seed=6)
+    shapes = {f"bert.{name}": shape for name, shape in jina_shapes(False).items()}
+    shapes |= {"bert.pooler.dense.weight": (48, 48), "bert.pooler.dense.bias": (48,)}
+    shapes |= {"classifier.weight": (1, 48), "classifier.bias": (1,)}
     config = JINA | {"architectures": ["JinaBertForSequenceClassification"], "num_labels": 1}
-    save(tmp_path, config, {f"bert.{name}": value for name, value in tensors.items()} | layers)
+    tensors = {name.removeprefix("bert."): x for name, x in save_random(tmp_path, config, shapes).items()}
     row = rows_of()[1]
     first = torch.tensor(jina_hidden(tensors, False, row)[0])
-    pooled = torch.tanh(layers["bert.pooler.dense.weight"] @ first + layers["bert.pooler.dense.bias"])
-    theirs = layers["classifier.weight"] @ pooled + layers["classifier.bias"]
+    pooled = torch.tanh(tensors["pooler.dense.weight"] @ first + tensors["pooler.dense.bias"])
+    theirs = tensors["classifier.weight"] @ pooled + tensors["classifier.bias"]
     assert_close(Engine(tmp_path).logits([row])[0], theirs.numpy())
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_bad_jina_bert(tmp_path):
+    save_random(tmp_path, JINA, jina_shapes(False))
+    for changes, message in (
         ({"feed_forward_type": "reglu"}, "feed_forward_type must be geglu, got .reglu"),
         ({"feed_forward_type": None}, "feed_forward_type must be geglu, got null"),
         ({"position_embedding_type": "relative", "auto_map": None}, "position_embedding_type must be"),
         (FOR_CODE, r"layer_norm_1|mlp.gated_layers"),
-    ],
-)
-def test_bad_jina_bert(changes, message, tmp_path):
-    save(tmp_path, JINA, random_tensors(jina_shapes(False)))
-    change_config(tmp_path, **changes)
-    with pytest.raises(EngineError, match=message):
-        Engine(tmp_path)
+    ):
+        assert_refused(tmp_path, message, **changes)
 
 
 # ---- jina-embeddings-v3, jina-reranker-v2
@@ -163,7 +126,17 @@ def rewrite(folder, changes, drop=("rope_parameters",)):
     path.write_text(json.dumps(config | changes))
 
 
-def make_adapted(folder, **changes):
+OWN_KEYS = {
+    "model_type": "xlm-roberta", "architectures": ["XLMRobertaLoRA"], "position_embedding_type": "rotary",
+    "auto_map": {"AutoModel": CLASSES + "modeling_lora.XLMRobertaLoRA"}, "rotary_emb_base": 20000.0,
+    "use_flash_attn": True, "emb_pooler": None, "truncate_dim": None, "matryoshka_dimensions": [8, 16],
+    "load_trained_adapters": True, "lora_adaptations": list(TASKS), "lora_alpha": ALPHA, "lora_rank": RANK,
+    "lora_dropout_p": 0.0, "lora_main_params_trainable": False,
+    "task_instructions": dict.fromkeys(TASKS, "") | {TASKS[0]: PROMPT},
+}  # fmt: skip
+
+
+def make_adapted(folder):
     """The authors' files, and for each task a model of transformers with merged weights."""
     oracle = make_encoder("jina_embeddings_v3", "Model", folder, vocab_size=len(WORDS))
     path = folder / "model.safetensors"
@@ -182,28 +155,7 @@ def make_adapted(folder, **changes):
         for task, a, b in zip(TASKS, left.double(), right.double(), strict=True):
             merged[task][name] = (value.double() + ALPHA / RANK * (a @ b)).float()
     save_file(stored, path)
-    rewrite(
-        folder,
-        {
-            "model_type": "xlm-roberta",
-            "architectures": ["XLMRobertaLoRA"],
-            "auto_map": {"AutoModel": CLASSES + "modeling_lora.XLMRobertaLoRA"},
-            "position_embedding_type": "rotary",
-            "rotary_emb_base": 20000.0,
-            "use_flash_attn": True,
-            "emb_pooler": None,
-            "truncate_dim": None,
-            "matryoshka_dimensions": [8, 16],
-            "load_trained_adapters": True,
-            "lora_adaptations": list(TASKS),
-            "lora_alpha": ALPHA,
-            "lora_rank": RANK,
-            "lora_dropout_p": 0.0,
-            "lora_main_params_trainable": False,
-            "task_instructions": dict.fromkeys(TASKS, "") | {TASKS[0]: PROMPT},
-        }
-        | changes,
-    )
+    rewrite(folder, OWN_KEYS)
     oracles = {None: oracle}
     for task, values in merged.items():
         make_encoder("jina_embeddings_v3", "Model", folder / task, vocab_size=len(WORDS))
@@ -213,9 +165,8 @@ def make_adapted(folder, **changes):
 
 
 def test_adapters(tmp_path):
-    oracles = make_adapted(tmp_path)
     rows = rows_of()
-    for task, oracle in oracles.items():
+    for task, oracle in make_adapted(tmp_path).items():
         engine = Engine(tmp_path, **({} if task is None else {"task": task}))
         assert_close(engine.hidden(rows), np.concatenate([theirs_of(oracle, row) for row in rows]))
 
@@ -233,9 +184,8 @@ def make_sentences(folder):
 
 def vectors_of(folder, oracle, texts):
     tokenizer = transformers.BertTokenizer(str(folder / "vocab.txt"))
-    means = np.stack(
-        [theirs_of(oracle, ids[:40]).mean(0) for ids in tokenizer(texts, truncation=True, max_length=40)["input_ids"]]
-    )
+    rows = tokenizer(texts, truncation=True, max_length=40)["input_ids"]
+    means = np.stack([theirs_of(oracle, ids).mean(0) for ids in rows])
     return means / np.linalg.norm(means, axis=1, keepdims=True)
 
 
@@ -262,8 +212,7 @@ def test_tasks_of_texts(tmp_path):
 def test_tasks_of_other_models(tmp_path):
     make_encoder("xlm-roberta", "Model", tmp_path, vocab_size=len(WORDS))
     save_tokenizer(tmp_path)
-    message = "task must be absent for a model without adapters, got .separation"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"task must be absent for a model without adapters, got .separation"):
         roformer_cpp.Engine(tmp_path, adapter="separation").embed(TEXTS)
     save_modules(tmp_path)
     modules = json.loads((tmp_path / "modules.json").read_text())
@@ -272,9 +221,9 @@ def test_tasks_of_other_models(tmp_path):
         roformer_cpp.Engine(tmp_path).embed(TEXTS)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_bad_adapters(tmp_path):
+    make_adapted(tmp_path)
+    for changes, message in (
         ({"lora_rank": 4}, r"lora_A. must have the shape \[3, .*4.*\] by the config"),
         ({"lora_rank": None}, "lora_rank must be given with lora_adaptations"),
         ({"lora_adaptations": [TASKS[0]]}, r"lora_A. must have the shape \[1, "),
@@ -283,39 +232,29 @@ def test_tasks_of_other_models(tmp_path):
         ({"lora_alpha": "two"}, "lora_alpha must be"),
         ({"task_instructions": {TASKS[0]: 3}}, "task_instructions must have a text for each task"),
         ({"truncate_dim": 8}, "truncate_dim must be absent"),
-    ],
-)
-def test_bad_adapters(changes, message, tmp_path):
-    make_adapted(tmp_path)
-    rewrite(tmp_path, changes)
-    with pytest.raises(EngineError, match=message):
-        Engine(tmp_path)
+    ):
+        rewrite(tmp_path, OWN_KEYS | changes)
+        assert_refused(tmp_path, message)
 
 
 def test_adapters_that_are_missing(tmp_path):
     make_adapted(tmp_path)
     path = tmp_path / "model.safetensors"
     weights = load_file(path)
-    with pytest.raises(EngineError, match=r"task must be retrieval\.query, .*, got .separation"):
-        Engine(tmp_path, task="separation")
+    assert_refused(tmp_path, r"task must be retrieval\.query, .*, got .separation", options={"task": "separation"})
     name = "roberta.encoder.layers.0.mlp.fc1.parametrizations.weight."
-    for gone, message in (
-        ("0.lora_B", "adapters must have .*fc1.*lora_B., got none"),
-        ("original", "got .*lora_A. alone"),
-    ):
+    rule = "adapters must have .*fc1.*lora_B., got none"
+    for gone, message in (("0.lora_B", rule), ("original", "got .*lora_A. alone")):
         save_file({key: value for key, value in weights.items() if key != name + gone}, path)
-        with pytest.raises(EngineError, match=message):
-            Engine(tmp_path)
+        assert_refused(tmp_path, message)
     plain = {key.replace("parametrizations.weight.original", "weight"): value for key, value in weights.items()}
     save_file({key: value for key, value in plain.items() if "lora_" not in key}, path)
     Engine(tmp_path)
-    with pytest.raises(EngineError, match=r"the file must have the adapters of .text-matching., got none"):
-        Engine(tmp_path, task="text-matching")
-    bad = copy.deepcopy(weights)
-    bad[name + "0.lora_A"][1, 0, 0] = float("nan")
-    save_file(bad, path)
-    with pytest.raises(EngineError, match="adapters must be finite"):
-        Engine(tmp_path, task=TASKS[1])
+    absent = r"the file must have the adapters of .text-matching., got none"
+    assert_refused(tmp_path, absent, options={"task": "text-matching"})
+    weights[name + "0.lora_A"][1, 0, 0] = float("nan")
+    save_file(weights, path)
+    assert_refused(tmp_path, "adapters must be finite", options={"task": TASKS[1]})
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -323,11 +262,8 @@ def test_jinas_xlm_roberta_with_positions(tmp_path):
     """jina-reranker-v2: XLM-RoBERTa under the names of the authors' class."""
     oracle = make_encoder("xlm-roberta", "ForSequenceClassification", tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
-    stored = {
-        name.replace("roberta.embeddings.LayerNorm", "roberta.emb_ln"): value
-        for name, value in weights.items()
-        if ".layer." not in name
-    }
+    renamed = {name.replace("roberta.embeddings.LayerNorm", "roberta.emb_ln"): x for name, x in weights.items()}
+    stored = {name: x for name, x in renamed.items() if ".layer." not in name}
     names = {"attention.output.dense": "mixer.out_proj", "attention.output.LayerNorm": "norm1"}
     names |= {"intermediate.dense": "mlp.fc1", "output.dense": "mlp.fc2", "output.LayerNorm": "norm2"}
     for i in range(oracle.config.num_hidden_layers):
@@ -337,10 +273,9 @@ def test_jinas_xlm_roberta_with_positions(tmp_path):
             parts = [weights[f"{ours}attention.self.{name}.{part}"] for name in ("query", "key", "value")]
             stored[f"{theirs}mixer.Wqkv.{part}"] = torch.cat(parts)
     save_file(stored, tmp_path / "model.safetensors")
-    classes = {
-        "AutoModelForSequenceClassification": CLASSES + "modeling_xlm_roberta.XLMRobertaForSequenceClassification"
-    }
-    rewrite(tmp_path, {"auto_map": classes, "position_embedding_type": "absolute", "use_flash_attn": True})
+    own = CLASSES + "modeling_xlm_roberta.XLMRobertaForSequenceClassification"
+    keys = {"auto_map": {"AutoModelForSequenceClassification": own}, "position_embedding_type": "absolute"}
+    rewrite(tmp_path, keys | {"use_flash_attn": True})
     for row in rows_of():
         with torch.no_grad():
             theirs = oracle(torch.tensor(row)[None].long()).logits[0].numpy()

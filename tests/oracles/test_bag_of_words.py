@@ -13,6 +13,7 @@ from sklearn.naive_bayes import GaussianNB, MultinomialNB
 import cli_support
 import task_files
 import tolerances
+from engine_case import make_oracle
 
 WORDS = [f"{first}{second}" for first in "bcdfg" for second in "aeiou"]
 LABELS = ["few", "many", "most"]
@@ -22,17 +23,11 @@ LABELS = ["few", "many", "most"]
 def model(tmp_path_factory):
     """A model with a token for each word, all but the last, which is [UNK] and a word like others."""
     folder = tmp_path_factory.mktemp("words")
-    (folder / "vocabulary").mkdir()
-    (folder / "vocabulary" / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS[:-1]])
-    )
-    cli_support.make_corpus(folder / "corpus", documents=4)
-    cli_support.results(
-        "prepare", "--input", folder / "corpus", "--model", folder / "vocabulary", "--output", folder / "data"
-    )
-    config = cli_support.run_file(folder / "run.json", stages=[dict(max_length=32, batch=2, steps=1)])
-    cli_support.results("pretrain", "--config", config, "--data", folder / "data", "--output", folder / "run")
-    return folder / "run"
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS[:-1]]
+    make_oracle("RoFormer", "ForMaskedLM", vocab_size=len(tokens)).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(tokens))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    return folder
 
 
 def text(rng, favourite=0.0):
@@ -64,14 +59,17 @@ def triple(rng):
     return dict(A=record["text"], **{label: record["pair"], "BC".replace(label, ""): other}, label=label)
 
 
+def finetuned(model, folder, files, task):
+    """The baseline's metrics on the test file."""
+    cli_support.results(*task_files.options(model, files, folder / "out", task, "--epochs", 1))
+    assert "bag of words" in (folder / "out" / "report.md").read_text()
+    return json.loads((folder / "out" / "report.json").read_text())["bag_of_words"]["test"]
+
+
 def measured(model, folder, task, kind):
     """Records of the train and test files, and the baseline's metrics on the latter."""
     files = task_files.write_splits(folder, kind, train=90, valid=60)
-    cli_support.results(*task_files.options(model, files, folder / "out", task, "--epochs", 1))
-    report = json.loads((folder / "out" / "report.json").read_text())
-    assert "bag of words" in (folder / "out" / "report.md").read_text()
-    rows = {name: [json.loads(line) for line in path.read_text().splitlines()] for name, path in files.items()}
-    return rows["train"], rows["test"], report["bag_of_words"]["test"]
+    return *(cli_support.lines_of(files[name]) for name in ("train", "test")), finetuned(model, folder, files, task)
 
 
 def column(rows, name):
@@ -95,8 +93,7 @@ def counts(train, rows):
 )
 def test_class_of_a_text_or_a_pair(model, tmp_path, kind, features, classifier):
     train, test, ours = measured(model, tmp_path, "classification", kind)
-    classes = classifier.fit(features(train, train), column(train, "label"))
-    predicted = classes.predict(features(train, test))
+    predicted = classifier.fit(features(train, train), column(train, "label")).predict(features(train, test))
     assert ours["accuracy"] == accuracy_score(column(test, "label"), predicted) > 0.5
     assert ours["matthews"] == pytest.approx(matthews_corrcoef(column(test, "label"), predicted))
 
@@ -122,8 +119,6 @@ def test_a_text_without_known_words_has_a_class_and_a_cosine(model, tmp_path):
     """Words that the training texts lack count nothing: the most frequent class, and no likeness."""
     train = [dict(text="ba be", label="x")] * 3 + [dict(text="bi bo", label="y")] * 2
     test = [dict(text="fa fe", label="x"), dict(text="fi", label="y")]
-    files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows) for name, rows in [("train", train)]}
-    files |= {name: task_files.write(tmp_path / f"{name}.jsonl", test) for name in ("valid", "test")}
-    cli_support.results(*task_files.options(model, files, tmp_path / "out", "classification", "--epochs", 1))
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert report["bag_of_words"]["test"]["accuracy"] == 0.5
+    rows = {"train": train, "valid": test, "test": test}
+    files = {name: task_files.write(tmp_path / f"{name}.jsonl", each) for name, each in rows.items()}
+    assert finetuned(model, tmp_path, files, "classification")["accuracy"] == 0.5

@@ -4,10 +4,9 @@ threads and errors. Random options are tests/python/test_tokenizer.py's."""
 import random
 
 import pytest
+import transformers
 from tokenizer_probe import ask, write_vocabulary
 from tokenizers.processors import TemplateProcessing
-
-transformers = pytest.importorskip("transformers")
 
 WORDS = ["the", "cat", "##s", "sat", "on", "mat", "a", "##b", "un", "##able", "日", "本", ",", "."]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -43,16 +42,13 @@ def rows_of_transformers(samples, options, tokenizer=None):
     return rows
 
 
-def random_samples(draw, pairs):
+def random_pairs(draw):
+    words = ["the", "cats", "sat", "on", "mat", "unable", "日本", "ab,", "x"]
+
     def text():
-        return " ".join(
-            draw.choice(["the", "cats", "sat", "on", "mat", "unable", "日本", "ab,", "x"]) for _ in range(n())
-        )
+        return " ".join(draw.choices(words, k=draw.choice((0, 1, 2, 3, 5, 8, 13, 21))))
 
-    def n():
-        return draw.choice((0, 1, 2, 3, 5, 8, 13, 21))
-
-    return [[text(), text()] if pairs else [text()] for _ in range(draw.randint(1, 6))]
+    return [[text(), text()] for _ in range(draw.randint(1, 6))]
 
 
 def test_second_text_first(tmp_path):
@@ -64,7 +60,7 @@ def test_second_text_first(tmp_path):
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, pad_token="[PAD]")
     tokenizer.save_pretrained(tmp_path)
     options = {"truncation": "longest_first", "max_length": 9, "stride": 1, "return_overflowing_tokens": True}
-    case = {"samples": random_samples(random.Random(5), True), "options": options}
+    case = {"samples": random_pairs(random.Random(5)), "options": options}
     (rows,) = ask({"model": str(tmp_path), "batch": True}, [case])
     assert rows == rows_of_transformers(**case, tokenizer=tokenizer)
 
@@ -72,7 +68,7 @@ def test_second_text_first(tmp_path):
 def test_large_batches_in_turn(vocab_file):
     """Threads divide them; one encoder takes one batch after another."""
     draw = random.Random(19)
-    samples = [sample for _ in range(100) for sample in random_samples(draw, True)]
+    samples = [sample for _ in range(100) for sample in random_pairs(draw)]
     options = {"truncation": "longest_first", "max_length": 13, "stride": 2, "return_overflowing_tokens": True}
     options |= {"padding": "longest", "threads": 5}
     cases = [{"samples": samples[:count], "options": options} for count in (300, 17, 1, 150)]
@@ -90,29 +86,19 @@ def test_the_first_error_of_a_batch(vocab_file):
     assert "first text must have more than the 2 tokens" in error["error"] and len(rows) == 50
 
 
+LONGEST, WINDOWS = {"truncation": "longest_first"}, {"max_length": 4, "stride": 2, "return_overflowing_tokens": True}
+MULTIPLES = {"padding": "longest", "pad_to_multiple_of": 4}
 BAD = [
-    (["cat"], {"truncation": "longest_first"}, ["max_length", "at least 1", "got 0"]),
-    (["cat"], {"truncation": "longest_first", "max_length": 1}, ["2 special tokens", "got 1"]),
+    (["cat"], LONGEST, ["max_length", "at least 1", "got 0"]),
+    (["cat"], LONGEST | {"max_length": 1}, ["2 special tokens", "got 1"]),
     (["cat"], {"padding": "max_length"}, ["max_length", "got 0"]),
-    (["cat"], {"padding": "longest", "pad_to_multiple_of": 0}, ["pad_to_multiple_of", "got 0"]),
+    (["cat"], MULTIPLES | {"pad_to_multiple_of": 0}, ["pad_to_multiple_of", "got 0"]),
     (["cat"], {"return_overflowing_tokens": True}, ["need truncation"]),
     (["cat the the"], {"truncation": "only_second", "max_length": 3}, ["only_second", "one text"]),
-    (
-        ["cat", "the the the"],
-        {"truncation": "only_first", "max_length": 5},
-        ["first text", "more than the 2", "got 1"],
-    ),
-    (
-        ["the the the the"],
-        {"truncation": "longest_first", "max_length": 4, "stride": 2, "return_overflowing_tokens": True},
-        ["stride", "below the 2", "got 2"],
-    ),
-    (["cat"], {"truncation": "longest_first", "max_length": 4, "stride": -1}, ["stride", "got -1"]),
-    (
-        ["cat"],
-        {"truncation": "longest_first", "max_length": 6, "padding": "longest", "pad_to_multiple_of": 4},
-        ["multiple of pad_to_multiple_of 4", "got 6"],
-    ),
+    (["cat", "the the the"], {"truncation": "only_first", "max_length": 5}, ["first text", "more than the 2", "got 1"]),
+    (["the the the the"], LONGEST | WINDOWS, ["stride", "below the 2", "got 2"]),
+    (["cat"], LONGEST | {"max_length": 4, "stride": -1}, ["stride", "got -1"]),
+    (["cat"], LONGEST | MULTIPLES | {"max_length": 6}, ["multiple of pad_to_multiple_of 4", "got 6"]),
     (["cat"], {"threads": -1}, ["threads", "got -1"]),
 ]
 

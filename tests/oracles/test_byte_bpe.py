@@ -1,6 +1,7 @@
 """Byte-level BPE against the library `tokenizers`: ids, offsets and decoding of small trained models."""
 
 import codecs
+import functools
 import json
 import random
 
@@ -15,18 +16,17 @@ SPECIALS = ["<|endoftext|>", "[MASK]"]
 GPT2_EXPRESSION = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def train(vocab_size=800, **options):
-    tokenizer = Tokenizer(models.BPE(**options))
+@functools.cache
+def train(vocab_size=800):
+    """The file of a model that its users load and change."""
+    tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=SPECIALS,
-        show_progress=False,
-    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    given = {"initial_alphabet": alphabet, "special_tokens": SPECIALS, "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, **given)
     tokenizer.train_from_iterator(random_texts(3000, seed=1), trainer)
-    return tokenizer
+    return tokenizer.to_str()
 
 
 def save(tokenizer, directory, **options):
@@ -64,15 +64,14 @@ VARIANTS = ["plain", "nfc", "prefix", "prefix-trim", "trim", "one-word", "split"
 VARIANTS += ["nfc-added", "nfc-added-prefix-trim", "digits-nfc-added-trim"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def trained():
-    return train().to_str()
+    return train()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_random_strings(tmp_path, trained, variant):
-    tokenizer = tune(Tokenizer.from_str(trained), variant)
-    wrapped = save(tokenizer, tmp_path)
+    wrapped = save(tune(Tokenizer.from_str(trained), variant), tmp_path)
     tokens = [*SPECIALS, "<l>", "<r>", "<lr>", "<xy>", "<x", "<xz", "wor", "ld", "  "]
     texts = [*random_texts(2000, seed=len(variant), tokens=tokens), "", " ", "a", "é" * 200, "x" * 999]
     check_texts(tmp_path, texts, wrapped._tokenizer.encode)
@@ -93,8 +92,7 @@ def test_every_code_point(tmp_path, trained):
 
 def test_long_words(tmp_path, trained):
     """A word of a megabyte takes no quadratic time, and the queue gives what the scan gives."""
-    tokenizer = tune(Tokenizer.from_str(trained), "one-word")
-    wrapped = save(tokenizer, tmp_path)
+    wrapped = save(tune(Tokenizer.from_str(trained), "one-word"), tmp_path)
     texts = ["".join(text for text in random_texts(60, seed)) for seed in range(20)] + ["ab" * 50_000]
     texts += ["".join(random_texts(6000, seed)) for seed in (30, 31)]  # cut in windows of 32 KiB
     texts += ["a" * 200_001, " hello world" * 20_000, "\u00e9" * 70_000]
@@ -136,7 +134,7 @@ def ill_formed_texts():
 def test_ill_formed_utf8(tmp_path, trained, variant, merges):
     """Read as Python's decode(errors="replace") does; each U+FFFD has the bytes that it stands for. Without merges the
     space that is put in front is a token of its own."""
-    tokenizer = Tokenizer.from_str(trained) if merges else train(vocab_size=256 + len(SPECIALS))
+    tokenizer = Tokenizer.from_str(trained if merges else train(vocab_size=256 + len(SPECIALS)))
     wrapped = save(tune(tokenizer, variant), tmp_path)
     raw = ill_formed_texts()
     for data, got in zip(raw, ask(tmp_path, of_texts(raw)), strict=True):
@@ -165,12 +163,11 @@ def byte_of_characters(data):
     return begins
 
 
-def test_ignore_merges(tmp_path):
-    tokenizer = train()
+def test_ignore_merges(tmp_path, trained):
+    tokenizer = Tokenizer.from_str(trained)
     tokenizer.model.ignore_merges = True
     tokenizer.add_tokens(["zzz"])
-    wrapped = save(tokenizer, tmp_path)
-    check_texts(tmp_path, random_texts(500, seed=5), wrapped._tokenizer.encode)
+    check_texts(tmp_path, random_texts(500, seed=5), save(tokenizer, tmp_path)._tokenizer.encode)
 
 
 def test_bytes_without_tokens(tmp_path, trained):

@@ -1,25 +1,14 @@
 """BPE over characters with byte fallback (Gemma, Llama 2, Mistral) against `tokenizers` and transformers."""
 
+import functools
 import json
 import random
 import time
 
 import pytest
+import tokenizer_probe as probe
 import transformers
-from tokenizer_probe import (
-    MARKER,
-    ask,
-    bare,
-    changed,
-    check_decoding,
-    check_saved,
-    check_texts,
-    of_texts,
-    offsets,
-    random_texts,
-    refusal,
-    sentence_texts,
-)
+from tokenizer_probe import MARKER, ask, bare, changed, check_saved, check_texts, of_texts, offsets, refusal
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -38,11 +27,12 @@ HOSTILE += ["the", " the", "中文", "\U0001f600", "\u0301", "<n>", "<r>", " <n>
 
 
 def texts_of(count, seed):
-    return sentence_texts(count, seed, HOSTILE)
+    return probe.sentence_texts(count, seed, HOSTILE)
 
 
-def train(way, crossing=False, **model):
-    """With `crossing`, some merges join a space with the word before it."""
+@functools.cache
+def trained(crossing, **model):
+    """The file of the model, without steps."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", **({"fuse_unk": True, "byte_fallback": True} | model)))
     tokenizer.normalizer = REPLACE
     tokenizer.pre_tokenizer = None if crossing else pre_tokenizers.Split(MARKER, "merged_with_next")
@@ -50,11 +40,16 @@ def train(way, crossing=False, **model):
     trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=specials, limit_alphabet=150, show_progress=False)
     words = ["".join(c for c in text if c not in "<>")[:200] for text in texts_of(600, seed=1)]
     tokenizer.train_from_iterator(words, trainer)
-    normalizer, splitter = WAYS[way]
     file = json.loads(tokenizer.to_str())
     file["added_tokens"] = [token for token in file["added_tokens"] if token["content"] in specials[:3]]
     file["normalizer"] = file["pre_tokenizer"] = None
-    tokenizer = Tokenizer.from_str(json.dumps(file))
+    return json.dumps(file)
+
+
+def train(way, crossing=False, **model):
+    """With `crossing`, some merges join a space with the word before it."""
+    normalizer, splitter = WAYS[way]
+    tokenizer = Tokenizer.from_str(trained(crossing, **model))
     if normalizer is not None:
         tokenizer.normalizer = normalizer
     if splitter is not None:
@@ -80,8 +75,6 @@ MODELS = {
     "crossing": {"crossing": True},
     "ignore-merges": {"ignore_merges": True},
 }
-
-
 # Every way with the first model, half of the other pairs, and the one that splits words and ignores merges.
 PAIRS = [(way, model) for i, way in enumerate(WAYS) for j, model in enumerate(MODELS) if j == 0 or (i + j) % 2]
 PAIRS.append(("split", "ignore-merges"))
@@ -91,10 +84,8 @@ PAIRS.append(("split", "ignore-merges"))
 def test_hostile_strings(tmp_path, way, model):
     tokenizer = train(way, **MODELS[model])
     added = {"<n>": {"normalized": True}, "of the": {"normalized": True}, "<r>": {"normalized": False}}
-    added |= {
-        "<l>": {"normalized": True, "lstrip": True, "rstrip": True},
-        "w": {"normalized": True, "single_word": True},
-    }
+    added |= {"<l>": {"normalized": True, "lstrip": True, "rstrip": True}}
+    added |= {"w": {"normalized": True, "single_word": True}}
     if model != "unknown-single":
         tokenizer.add_tokens([AddedToken(text, **flags) for text, flags in added.items()])
     wrapped = save(tokenizer, tmp_path / "theirs")
@@ -121,7 +112,8 @@ def test_ill_formed_utf8(tmp_path, way):
 def test_long_texts(tmp_path, model):
     """Cut in stretches and windows; without spaces, and with a million characters in linear time."""
     wrapped = save(train("mistral", **MODELS[model]), tmp_path)
-    texts = [" ".join(random_texts(9000, 40)), "".join(random_texts(9000, 41)), "ab" * 60_000, "é中a\u0301" * 30_000]
+    texts = [gap.join(probe.random_texts(9000, seed)) for gap, seed in ((" ", 40), ("", 41))]
+    texts += ["ab" * 60_000, "é中a\u0301" * 30_000]
     check_texts(tmp_path, texts, bare(wrapped))
     start = time.monotonic()
     for text in ("a" * 1_000_000, " " * 1_000_000, "中é" * 300_000):
@@ -137,7 +129,7 @@ def test_class_of_transformers(tmp_path, name, way):
     theirs.save_pretrained(tmp_path)
     texts = list(texts_of(300, seed=9))
     check_texts(tmp_path, texts, bare(theirs))
-    check_decoding(tmp_path, theirs, [theirs(text)["input_ids"] for text in texts[:100]])
+    probe.check_decoding(tmp_path, theirs, [theirs(text)["input_ids"] for text in texts[:100]])
     path = tmp_path / "tokenizer.json"
     path.write_text(train("split").to_str(), encoding="utf-8")
     assert "must agree on" in refusal(tmp_path) and name in refusal(tmp_path)

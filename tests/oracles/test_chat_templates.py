@@ -13,23 +13,12 @@ from decoder_embedders import ending_tokenizer
 USER = {"role": "user", "content": "  Hello,\n how are you? "}
 SYSTEM = {"role": "system", "content": "You are <kind> & 'short'."}
 ANSWER = {"role": "assistant", "content": "<think>\nhm\n</think>\n\nFine. 中文"}
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "description": 'The "weather"',
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string", "enum": ["a", "b"]}, "days": {"type": "integer", "default": 2.5}},
-            "required": ["city"],
-        },
-    },
-}
-CALL = {
-    "role": "assistant",
-    "content": "",
-    "tool_calls": [{"type": "function", "function": {"name": "weather", "arguments": {"city": "Bonn", "days": 1}}}],
-}
+PARAMETERS = {"city": {"type": "string", "enum": ["a", "b"]}, "days": {"type": "integer", "default": 2.5}}
+PARAMETERS = {"type": "object", "properties": PARAMETERS, "required": ["city"]}
+TOOL = {"name": "weather", "description": 'The "weather"', "parameters": PARAMETERS}
+TOOL = {"type": "function", "function": TOOL}
+CALL = {"name": "weather", "arguments": {"city": "Bonn", "days": 1}}
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": CALL}]}
 CHATS = [
     [USER],
     [SYSTEM, USER, ANSWER, USER],
@@ -44,8 +33,6 @@ TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 VALUES = {"i": 7, "j": -3, "x": 2.5, "s": "a bc  d", "u": "é中\u2028b\n", "e": "", "t": True, "f": False, "n": None}
 VALUES |= {"l": [3, 1, 2], "w": ["b", "A", "c", "a"], "m": {"k": 1, "items": [1], "z": {"y": "x"}}}
 VALUES |= {"o": [{"r": "a", "v": 1}, {"r": "b"}, {"r": "a", "v": None}]}
-
-
 FOLDER = Path(__file__).parent / "chat_templates"
 TEMPLATES = sorted(FOLDER.glob("*.jinja"))  # in the ways of published ones
 LINES = (FOLDER / "lines.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n\n")
@@ -89,9 +76,7 @@ def check(ours, template, chat, **variables):
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
 def test_templates(path, ours):
-    template = path.read_text(encoding="utf-8")
-    template += "{{ messages }}"
-    texts = 0
+    template, texts = path.read_text(encoding="utf-8") + "{{ messages }}", 0
     for chat in CHATS:
         for more in ({}, {"add_generation_prompt": True, "enable_thinking": False}, {"tools": [TOOL, TOOL]}):
             texts += check(ours, template, chat, **more)
@@ -160,14 +145,14 @@ def test_random(ours):
 
 def test_of_tokenizer(ours):
     """The directory's template, with its special tokens, and ids."""
-    theirs = ours.oracle
     for chats in (CHATS[1], [CHATS[0], CHATS[1]]):
         for options in ({"tokenize": False}, {"return_dict": False}, {"add_generation_prompt": True, "padding": True}):
-            expected = theirs.apply_chat_template(chats, **options)
-            got = ours.tokenizer.apply_chat_template(chats, **options)
-            if isinstance(got, dict):
-                expected, got = expected["input_ids"], got["input_ids"]
+            results = [each.apply_chat_template(chats, **options) for each in (ours.tokenizer, ours.oracle)]
+            got, expected = (each["input_ids"] if "padding" in options else each for each in results)
             assert got == expected
+
+
+GROW = "{{% set n = namespace(a={}) %}}{{% for a in range(900) %}}{{% set n.a = {} %}}{{% endfor %}}"
 
 
 @pytest.mark.parametrize(
@@ -182,19 +167,10 @@ def test_of_tokenizer(ours):
         ("{{ f(*l) }}", "an argument must not be unpacked by"),
         ("{{ " + "(" * 300 + "1" + ")" * 300 + " }}", "must be nested at most 200 times"),
         ("{{ " + "+".join(["1"] * 5000) + " }}", "at most 500 operators in a row"),
-        (
-            "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}",
-            "must end within 20000000 steps",
-        ),
+        ("{% for a in range(90000) %}" * 2 + "{% endfor %}" * 2, "must end within 20000000 steps"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "calls must be nested at most 1000 times"),
-        (
-            "{% set n = namespace(a='ab') %}{% for a in range(90) %}{% set n.a = n.a + n.a %}{% endfor %}",
-            "at most 64 MiB",
-        ),
-        (
-            "{% set n = namespace(a=[]) %}{% for a in range(900) %}{% set n.a = [n.a] %}{% endfor %}",
-            "nested at most 200",
-        ),
+        (GROW.format("'ab'", "n.a + n.a"), "at most 64 MiB"),
+        (GROW.format("[]", "[n.a]"), "nested at most 200"),
         ("{% set n = namespace() %}{% set n.a = n %}", "a namespace must not be an item of another value"),
         ("{{ 'a' * 999999999 }}", "at most 64 MiB"),
         ("{{ 9223372036854775807 + 1 }}", "an integer must be below 2\\^63"),

@@ -24,10 +24,9 @@ def save_pickles(folder, oracle, shards=1):
     if shards == 1:
         torch.save(tensors, folder / "pytorch_model.bin")
         return tensors
-    names = list(tensors)
-    files = {name: f"pytorch_model-{1 + i % shards:05}-of-{shards:05}.bin" for i, name in enumerate(names)}
+    files = {name: f"pytorch_model-{1 + i % shards:05}-of-{shards:05}.bin" for i, name in enumerate(tensors)}
     for file in set(files.values()):
-        torch.save({name: tensors[name] for name in names if files[name] == file}, folder / file)
+        torch.save({name: tensor for name, tensor in tensors.items() if files[name] == file}, folder / file)
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
     return tensors
 
@@ -43,8 +42,7 @@ def test_pickles(family, shards, tmp_path):
 
 
 def test_to_a_pickle_and_back(tmp_path):
-    oracle = make_oracle("RoFormer", "ForMaskedLM").bfloat16()
-    oracle.save_pretrained(tmp_path / "a")
+    make_oracle("RoFormer", "ForMaskedLM").bfloat16().save_pretrained(tmp_path / "a")
     with pytest.warns(UserWarning, match="the stored one is used"):
         roformer_cpp.convert(tmp_path / "a", tmp_path / "b", weights="pytorch")
         roformer_cpp.convert(tmp_path / "b", tmp_path / "c")
@@ -99,9 +97,8 @@ def test_other_pickles(content, message, tmp_path):
     if content == "code by pickle" or isinstance(content, bytes):
         path.write_bytes(content if isinstance(content, bytes) else pickle.dumps(code))
     else:
-        torch.save(
-            code if isinstance(content, str) else content, path, _use_new_zipfile_serialization="old" not in content
-        )
+        given = code if isinstance(content, str) else content
+        torch.save(given, path, _use_new_zipfile_serialization="old" not in content)
     with pytest.raises(ValueError, match=rf"^\[convert\] .*{message}") as raised:
         roformer_cpp.convert(tmp_path / "a", tmp_path / "b")
     assert "\n" not in str(raised.value)
@@ -128,12 +125,8 @@ def test_old_names(tmp_path):
     roformer_cpp.convert(tmp_path / "s", tmp_path / "a")
     assert [path.name for path in (tmp_path / "a").glob("*.safetensors*")] == ["model.safetensors"]
     path = tmp_path / "a" / "model.safetensors"
-    rename = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-    old = {}
-    for name, tensor in load_tensors(path).items():
-        for now, before in rename.items():
-            name = name.replace(now, before)
-        old[name] = tensor
+    old = {name.replace("Norm.weight", "Norm.gamma"): tensor for name, tensor in load_tensors(path).items()}
+    old = {name.replace("Norm.bias", "Norm.beta"): tensor for name, tensor in old.items()}
     save_file(old, path, metadata={"format": "pt"})
     roformer_cpp.convert(tmp_path / "a", tmp_path / "b")
     assert not any(".gamma" in name or ".beta" in name for name in load_file(tmp_path / "b" / "model.safetensors"))

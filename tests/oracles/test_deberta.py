@@ -16,19 +16,10 @@ def compare(dtype: torch.dtype, **config) -> tuple[np.ndarray, np.ndarray]:
     """Attention of both on the same weights, [B,T,H*D]."""
     torch.manual_seed(0)
     settings = {"pos_att_type": ["c2p", "p2c"], "max_relative_positions": 9, "position_buckets": -1, **config}
-    theirs = DisentangledSelfAttention(
-        DebertaV2Config(
-            hidden_size=WIDTH,
-            num_attention_heads=HEADS,
-            relative_attention=True,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            **settings,
-        )
-    )
-    encoding = roformer_cpp.encoding(
-        "deberta", num_attention_heads=HEADS, head_dim=HEAD_DIM, hidden_size=WIDTH, **settings
-    )
+    settings |= {"hidden_size": WIDTH, "num_attention_heads": HEADS}
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    theirs = DisentangledSelfAttention(DebertaV2Config(relative_attention=True, **settings, **without))
+    encoding = roformer_cpp.encoding("deberta", head_dim=HEAD_DIM, **settings)
     theirs, encoding = theirs.to(dtype).eval(), encoding.to(dtype)
     with torch.no_grad():
         for parameter in (*theirs.parameters(), encoding.rel_embeddings):
@@ -38,15 +29,13 @@ def compare(dtype: torch.dtype, **config) -> tuple[np.ndarray, np.ndarray]:
                 module, kind = name.removeprefix("layer.0.").rsplit("_", 1)
                 parameter.copy_(theirs.get_parameter(f"{module}.{kind}"))
     x = torch.randn(2, TOKENS, WIDTH, dtype=dtype)
-    everything = torch.ones(1, 1, TOKENS, TOKENS, dtype=torch.bool)
-    expected = theirs(x, everything, rel_embeddings=encoding.rel_embeddings)[0]
+    expected = theirs(x, torch.ones(1, 1, TOKENS, TOKENS, dtype=torch.bool), rel_embeddings=encoding.rel_embeddings)[0]
 
     projections = [getattr(theirs, f"{name}_proj") for name in ("query", "key", "value")]
     weights = (*(p.weight for p in projections), *(p.bias for p in projections))
     terms = encoding.terms(torch.arange(TOKENS), projections=weights, dtype=dtype)
     q, k, v = (p(x).unflatten(-1, (HEADS, HEAD_DIM)) for p in projections)
-    ours = roformer_cpp.attention(q, k, v, terms).flatten(2)
-    return ours.detach().numpy(), expected.detach().numpy()
+    return roformer_cpp.attention(q, k, v, terms).flatten(2).detach().numpy(), expected.detach().numpy()
 
 
 CONFIGS = [

@@ -58,9 +58,8 @@ def test_each_site_has_its_share_and_its_own_mask(name, tmp_path, monkeypatch):
     ids = torch.arange(1, 53).view(4, 13)
     choices = 2 if name.endswith("MultipleChoice") else 1
     states = {"encoder_hidden": torch.randn(4, 6, 24)} if CASES[name] is CROSS else {}
-    theirs = oracle.train()(
-        ids.view(-1, choices, 13) if choices > 1 else ids, **{f"{key}_states": value for key, value in states.items()}
-    )
+    given = {f"{key}_states": value for key, value in states.items()}
+    theirs = oracle.train()(ids.view(-1, choices, 13) if choices > 1 else ids, **given)
     out = ours(ids, num_choices=choices, dropout_key=(SEED, STEP), **states)
     pairs = {"last_hidden_state": "hidden", "logits": "logits", "start_logits": "start_logits"}
     compared = [(out[mine], theirs[his]) for his, mine in pairs.items() if his in theirs]

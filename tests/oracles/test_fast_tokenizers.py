@@ -6,37 +6,17 @@ import unicodedata
 
 import pytest
 import rjieba
+import tokenizer_probe
 import tokenizers
 import transformers
-from tokenizer_probe import (
-    DICTIONARY,
-    ROOT,
-    SHARED,
-    ask,
-    check_byte_offsets,
-    chinese_strings,
-    dictionary_words,
-    first_of_words,
-    needs_shared,
-    of_texts,
-    offsets,
-    shared_texts,
-    write_vocabulary,
-)
+from tokenizer_probe import ROOT, SHARED, check_byte_offsets, chinese_strings, dictionary_words, first_of_words, offsets
 
 from tokenizer_texts import SPECIALS, code_points, interesting_characters, random_strings, small_vocabulary
 
 # do_lower_case, strip_accents, tokenize_chinese_chars
-OPTIONS = [  # each pair of values
-    (True, None, True),
-    (False, None, True),
-    (True, True, False),
-    (False, True, True),
-    (True, False, True),
-    (False, False, False),
-    (True, None, False),
-]
 DEFAULTS = [(True, None, True), (False, None, True)]
+OPTIONS = [*DEFAULTS, (True, True, False), (False, True, True), (True, False, True), (False, False, False)]
+OPTIONS += [(True, None, False)]  # each pair of values
 CLASSES = {"bert": transformers.BertTokenizer, "roformer": transformers.RoFormerTokenizer}
 
 
@@ -45,16 +25,15 @@ def probe(texts, pipeline, options, **more):
     lower, strip, cjk = options
     given = {"pipeline": pipeline, "lower": lower, "strip_accents": strip, "tokenize_chinese_chars": cjk}
     if pipeline == "roformer":
-        given["dictionary"] = str(DICTIONARY)
-    return ask(given | more, of_texts(texts))
+        given["dictionary"] = str(tokenizer_probe.DICTIONARY)
+    return tokenizer_probe.ask(given | more, tokenizer_probe.of_texts(texts))
 
 
 def library_words(options):
     """A function from text to words and their character offsets."""
     lower, strip, cjk = options
-    normalizer = tokenizers.normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=cjk, strip_accents=strip, lowercase=lower
-    )
+    given = {"handle_chinese_chars": cjk, "strip_accents": strip, "lowercase": lower}
+    normalizer = tokenizers.normalizers.BertNormalizer(clean_text=True, **given)
     splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
 
     def words(text):
@@ -69,9 +48,8 @@ def library_words(options):
 def check_words(texts, options):
     theirs = library_words(options)
     for text, got in zip(texts, probe(texts, "bert", options, words=True), strict=True):
-        assert [(word, *place) for word, place in zip(got["words"], offsets(got), strict=True)] == theirs(text), ascii(
-            text
-        )
+        ours = [(word, *place) for word, place in zip(got["words"], offsets(got), strict=True)]
+        assert ours == theirs(text), ascii(text)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -103,7 +81,7 @@ def library_tokenizer(pipeline, tokens, options):
 
 
 def check_encodings(pipeline, texts, tokens, options, tmp_path):
-    path = write_vocabulary(tmp_path / "vocab.txt", tokens)
+    path = tokenizer_probe.write_vocabulary(tmp_path / "vocab.txt", tokens)
     fast = library_tokenizer(pipeline, tokens, options)
     for text, got in zip(texts, probe(texts, pipeline, options, vocab=str(path)), strict=True):
         theirs = fast(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -129,21 +107,15 @@ COMMON = ["\u200b", "\u0301", "A", "\x00", "[SEP]", "\ue000", "%", "3.5", "C++",
 
 @pytest.mark.parametrize("options", [*DEFAULTS, (True, False, True), (False, True, False)])
 def test_roformer_on_random_strings(tmp_path, options):
-    check_encodings(
-        "roformer",
-        [*chinese_strings(1_000, 12, COMMON), *random_strings(300, seed=12)],
-        chinese_vocabulary(),
-        options,
-        tmp_path,
-    )
+    texts = [*chinese_strings(1_000, 12, COMMON), *random_strings(300, seed=12)]
+    check_encodings("roformer", texts, chinese_vocabulary(), options, tmp_path)
 
 
 def test_roformer_on_long_texts(tmp_path):
     """Which are worked on in stretches of 16 KiB or more, parted where neither jieba nor normalisation looks across."""
     word = "中华人民共和国"
-    texts = [
-        "x" * lead + word * 800 + gap + word * 20 for lead in range(3) for gap in ("", "\u3002", "\u0301", "e\u0301")
-    ]
+    gaps = ("", "\u3002", "\u0301", "e\u0301")
+    texts = ["x" * lead + word * 800 + gap + word * 20 for lead in range(3) for gap in gaps]
     texts.append("".join(chinese_strings(600, 13, COMMON)))
     assert all(len(text.encode()) > 16_384 for text in texts)
     check_encodings("roformer", texts, [*chinese_vocabulary(), word], DEFAULTS[0], tmp_path)
@@ -206,11 +178,11 @@ def test_real_texts(tmp_path, name, options):
     check_encodings("roformer", texts, words_of_jieba(lines(name)), options, tmp_path)
 
 
-@needs_shared
+@tokenizer_probe.needs_shared
 @pytest.mark.parametrize("name", ["bert_base_uncased", "bert_base_chinese", "roformer_chinese_base"])
 def test_real_vocabularies(tmp_path, name):
     tokens = (SHARED / "vocabs" / f"{name}_vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    check_encodings(name.split("_")[0], shared_texts(), tokens, DEFAULTS[0], tmp_path)
+    check_encodings(name.split("_")[0], tokenizer_probe.shared_texts(), tokens, DEFAULTS[0], tmp_path)
 
 
 @pytest.mark.parametrize("pipeline", CLASSES)
@@ -219,7 +191,7 @@ def test_invalid_utf8_is_replaced_as_python_does(tmp_path, pipeline):
     lead = (0x41, 0x20, 0x80, 0xBF, 0xC1, 0xC3, 0xE0, 0xE4, 0xED, 0xF0, 0xF4, 0xF5)
     raw = [bytes(draw.choice(lead) for _ in range(9)) for _ in range(1000)]
     tokens = small_vocabulary()
-    path = write_vocabulary(tmp_path / "vocab.txt", tokens)
+    path = tokenizer_probe.write_vocabulary(tmp_path / "vocab.txt", tokens)
     fast = library_tokenizer(pipeline, tokens, DEFAULTS[0])
     for text, got in zip(raw, probe(raw, pipeline, DEFAULTS[0], vocab=str(path)), strict=True):
         decoded = text.decode("utf-8", errors="replace")

@@ -74,17 +74,9 @@ def test_losses_are_those_of_float64(case, tmp_path):
     task, model_dir, files = case
     expected = curve(*case)
     splits = {name: files[name] for name in ("train", "valid")}
-    results(
-        *task_files.options(
-            model_dir,
-            splits,
-            tmp_path / "out",
-            task,
-            *("--learning-rates", RATE, "--epochs", STEPS, "--batch", RECORDS, "--max-length", LENGTH),
-            *("--warmup", WARMUP, "--weight-decay", DECAY, "--clip-norm", CLIP, "--precision", "float32"),
-            *("--seed", SEED),
-        )
-    )
+    settings = ["--learning-rates", RATE, "--epochs", STEPS, "--batch", RECORDS, "--max-length", LENGTH, "--seed", SEED]
+    settings += ["--warmup", WARMUP, "--weight-decay", DECAY, "--clip-norm", CLIP, "--precision", "float32"]
+    results(*task_files.options(model_dir, splits, tmp_path / "out", task, *settings))
     (path,) = (tmp_path / "out").glob(f"lr-*/seed-{SEED}/metrics.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     steps = [line for line in lines if line["type"] == "train"]

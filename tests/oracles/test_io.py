@@ -57,23 +57,18 @@ def test_safetensors_reads_what_we_write(tmp_path):
     loaded = load_file(tmp_path / "out.safetensors")
     assert set(loaded) == set(tensors)
     for name, tensor in tensors.items():
-        assert loaded[name].dtype == tensor.dtype
-        assert loaded[name].shape == tensor.shape
+        assert (loaded[name].dtype, loaded[name].shape) == (tensor.dtype, tensor.shape)
         assert raw_bytes(loaded[name]) == raw_bytes(tensor), name
     with safetensors.safe_open(tmp_path / "out.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
 
 
-def write_container(path, header: bytes, data: bytes):
-    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
-
-
 def test_reads_header_that_is_not_aligned(tmp_path):
-    path = tmp_path / "odd.safetensors"
-    header = {"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
-    write_container(path, json.dumps(header).encode() + b" " * 3, struct.pack("<f", 1.5))
+    path, data = tmp_path / "odd.safetensors", struct.pack("<f", 1.5)
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode() + b" " * 3
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
     (tensor,) = io_probe("tensors", path)["tensors"]
-    assert bytes.fromhex(tensor["hex"]) == struct.pack("<f", 1.5)
+    assert bytes.fromhex(tensor["hex"]) == data
 
 
 @pytest.mark.parametrize(
@@ -97,9 +92,7 @@ def test_npy_round_trip(tmp_path, dtype, shape):
     if kind.kind != "f":
         assert seen["integers"] == array.astype(np.int64).flatten().tolist()
     again = np.load(tmp_path / "out.npy", allow_pickle=False)
-    assert again.dtype == array.dtype
-    assert again.shape == array.shape
-    assert again.tobytes() == array.tobytes()
+    assert (again.dtype, again.shape, again.tobytes()) == (array.dtype, array.shape, array.tobytes())
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])

@@ -89,13 +89,12 @@ def make_schema(chance, depth=0):
     return {"type": [type_, "null"] if chance.random() < 0.1 else type_} | own
 
 
-def check(engine, schema, seed, count=3, tokens=600):
+def check(engine, schema, seed, tokens=600):
     """The number of texts that came to their end, all of which must be valid."""
     validator = jsonschema.Draft202012Validator(schema)
     validator.check_schema(schema)
-    texts = engine.generate(
-        ["a", "the people", "3"][:count], json_schema=schema, sample=True, seed=seed, max_new_tokens=tokens
-    )
+    options = {"json_schema": schema, "sample": True, "seed": seed, "max_new_tokens": tokens}
+    texts = engine.generate(["a", "the people", "3"], **options)
     ended = [text["text"] for (text,) in texts if text["stopped"]]
     for text in ended:
         validator.validate(json.loads(text))

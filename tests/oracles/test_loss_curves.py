@@ -28,20 +28,10 @@ GROUPS = [
     dict(parameters="*.layer.?.*", learning_rate=0.25),
     dict(parameters="cls.*", weight_decay=0.0),
 ]
-RUN = dict(
-    stages=[dict(max_length=LENGTH, batch=BATCH, accumulate=ACCUMULATE, steps=STEPS)],
-    schedule=dict(kind="linear", learning_rate=RATE, warmup_steps=WARMUP, final_rate=FINAL),
-    weight_decay=DECAY,
-    clip_norm=CLIP,
-    beta1=BETA1,
-    beta2=BETA2,
-    epsilon=EPSILON,
-    packing="padded",
-    precision="float32",
-    seed=SEED,
-    log_every_steps=1,
-    checkpoint_every_steps=100,
-)
+RUN = dict(stages=[dict(max_length=LENGTH, batch=BATCH, accumulate=ACCUMULATE, steps=STEPS)], weight_decay=DECAY)
+RUN |= dict(schedule=dict(kind="linear", learning_rate=RATE, warmup_steps=WARMUP, final_rate=FINAL), clip_norm=CLIP)
+RUN |= dict(beta1=BETA1, beta2=BETA2, epsilon=EPSILON, packing="padded", precision="float32", seed=SEED)
+RUN |= dict(log_every_steps=1, checkpoint_every_steps=100)
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +39,10 @@ def start(prepared, tmp_path_factory):
     """A model of transformers' making without dropout, moved by N(0, 0.3), as the program and the oracle begin."""
     folder = tmp_path_factory.mktemp("curves")
     torch.manual_seed(3)
-    config = transformers.RoFormerConfig(
-        vocab_size=len((prepared / "data" / "vocab.txt").read_text().splitlines()),
-        embedding_size=24,
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=40,
-        max_position_embeddings=LENGTH,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
+    sizes = dict(embedding_size=24, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40)
+    sizes |= dict(max_position_embeddings=LENGTH, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    words = (prepared / "data" / "vocab.txt").read_text().splitlines()
+    config = transformers.RoFormerConfig(vocab_size=len(words), **sizes)
     perturbed(transformers.RoFormerForMaskedLM(config)).save_pretrained(folder / "model")
     for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
         (folder / "model" / name).write_bytes((prepared / "data" / name).read_bytes())
@@ -71,12 +54,8 @@ def micro_batches(data):
     asked = dict(max_length=LENGTH, batch=BATCH // ACCUMULATE, count=STEPS * ACCUMULATE, seed=SEED)
     for batch in probe("batches", data, **asked):
         shape = (-1, batch["length"])
-        yield (
-            torch.tensor(batch["ids"]).view(shape),
-            torch.tensor(batch["segments"]).view(shape).ge(0).long(),
-            torch.tensor(batch["places"]),
-            torch.tensor(batch["labels"]),
-        )
+        ids, segments, places, labels = (torch.tensor(batch[key]) for key in ("ids", "segments", "places", "labels"))
+        yield ids.view(shape), segments.view(shape).ge(0).long(), places, labels
 
 
 def rate_of(step):
@@ -109,16 +88,10 @@ def trained(start, prepared, groups):
     return np.array(found), model
 
 
-@pytest.mark.parametrize(
-    ("processes", "sharding", "groups"),
-    [
-        (1, "none", []),
-        (4, "none", []),
-        (4, "optimizer", []),
-        (1, "none", GROUPS),
-        (2, "optimizer", GROUPS),
-    ],
-)
+JOBS = [(1, "none", []), (4, "none", []), (4, "optimizer", []), (1, "none", GROUPS), (2, "optimizer", GROUPS)]
+
+
+@pytest.mark.parametrize(("processes", "sharding", "groups"), JOBS)
 def test_losses_and_weights_are_those_of_float64(start, prepared, tmp_path, expected, processes, sharding, groups):
     config, (curve, model) = tmp_path / "run.json", expected[bool(groups)]
     config.write_text(json.dumps({**RUN, "init_from": str(start), "sharding": sharding, "groups": groups}))

@@ -45,10 +45,7 @@ def class_cases():
 
 def test_classes_as_scikit_learn_has_them():
     cases = list(class_cases())
-    results = ours(
-        {"of": "classes", "gold": gold.tolist(), "predicted": predicted.tolist(), "classes": classes}
-        for classes, gold, predicted in cases
-    )
+    results = ours({"of": "classes", "gold": g.tolist(), "predicted": p.tolist(), "classes": n} for n, g, p in cases)
     assert len(results) == len(cases) > 25
     for (classes, gold, predicted), got in zip(cases, results, strict=True):
         labels = list(range(classes))
@@ -83,14 +80,9 @@ def test_numbers_as_scipy_has_them():
 
 
 def test_what_is_not_defined_is_null():
-    (constant, one, none, no_class) = ours(
-        [
-            {"of": "numbers", "gold": [1, 2, 3], "predicted": [0.1, 0.1, 0.1]},
-            {"of": "numbers", "gold": [1], "predicted": [2]},
-            {"of": "numbers", "gold": [], "predicted": []},
-            {"of": "classes", "gold": [], "predicted": [], "classes": 3},
-        ]
-    )
+    given = [("numbers", [1, 2, 3], [0.1, 0.1, 0.1]), ("numbers", [1], [2]), ("numbers", [], []), ("classes", [], [])]
+    asked = [{"of": kind, "gold": gold, "predicted": predicted, "classes": 3} for kind, gold, predicted in given]
+    constant, one, none, no_class = ours(asked)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert np.isnan(scipy.stats.pearsonr([1, 2, 3], [0.1] * 3).statistic)
@@ -103,15 +95,9 @@ def test_what_is_not_defined_is_null():
 def test_entities_as_seqeval_has_them():
     """entities.jsonl: label sequences, drawn, and what seqeval 1.2.2 makes of them with mode="strict", scheme=IOB2 and
     zero_division=0. Its source distribution can no longer be installed beside the newest setuptools_scm."""
-    lines = (Path(__file__).parent / "entities.jsonl").read_text().splitlines()
-    cases = [json.loads(line) for line in lines]
-
-    def sequences(texts):
-        return [text.split() for text in texts]
-
-    results = ours(
-        {"of": "entities", "gold": sequences(case["gold"]), "predicted": sequences(case["predicted"])} for case in cases
-    )
+    cases = [json.loads(line) for line in (Path(__file__).parent / "entities.jsonl").read_text().splitlines()]
+    sides = [{side: [text.split() for text in case[side]] for side in ("gold", "predicted")} for case in cases]
+    results = ours({"of": "entities"} | each for each in sides)
     for case, got in zip(cases, results, strict=True):
         assert all(close(got[name], case[name]) for name in ("precision", "recall", "f1")), case
     assert sum(case["f1"] not in (0, 1) for case in cases) > 15
@@ -146,5 +132,4 @@ def test_answers_as_squad_has_them():
     for (gold, predicted), got in zip(cases, results, strict=True):
         answers = gold or [""]
         assert close(got["f1"], max(squad_f1(g, predicted) for g in answers)), (gold, predicted)
-        exact = max(float(squad_words(g) == squad_words(predicted)) for g in answers)
-        assert got["exact"] == exact, (gold, predicted)
+        assert got["exact"] == max(float(squad_words(g) == squad_words(predicted)) for g in answers), (gold, predicted)

@@ -190,8 +190,7 @@ def test_what_the_file_says(tmp_path):
         assert ({"Attention", "RotaryEmbedding"} <= kinds) == (opset == 23)
         assert [each.name for each in model.graph.input] == ["input_ids", "attention_mask", "token_type_ids"]
         for value in (*model.graph.input, *model.graph.output):
-            dimensions = [each.dim_param for each in value.type.tensor_type.shape.dim]
-            assert dimensions[:2] == ["batch", "tokens"]
+            assert [each.dim_param for each in value.type.tensor_type.shape.dim][:2] == ["batch", "tokens"]
         assert {each.key: each.value for each in model.metadata_props}["max_tokens"] == "32"
 
 

@@ -166,10 +166,8 @@ def test_without_onnx(tmp_path, monkeypatch):
 
 def test_torch_is_not_loaded(tmp_path):
     save("rope", tmp_path / "a")
-    code = (
-        "import sys, roformer_cpp as r; r.export_onnx('a', 'a.onnx'); r.convert('a', 'b', layout='halves'); "
-        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
-    )
+    code = "import sys, roformer_cpp as r; r.export_onnx('a', 'a.onnx'); r.convert('a', 'b', layout='halves'); "
+    code += "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     environment = {k: v for k, v in os.environ.items() if k not in ("OMP_DYNAMIC", "OMP_THREAD_LIMIT")}
     lib = environment.pop("ROFORMER_LIB_DIR", None)  # with which the operators are loaded at once
     if lib is not None and not (ROOT / "build/release/lib").exists():

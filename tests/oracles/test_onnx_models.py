@@ -38,8 +38,7 @@ def batches_of(family, head):
 
 @pytest.mark.parametrize(("family", "head", "changes", "opset"), CASES, ids=str)
 def test_models(family, head, changes, opset, tmp_path):
-    oracle = make_oracle(family, head, **changes)
-    oracle.save_pretrained(tmp_path)
+    make_oracle(family, head, **changes).save_pretrained(tmp_path)
     done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
     assert done["length"] == SIZES["max_position_embeddings"] and done["opset"] == opset
     assert done["bytes"] == (tmp_path / "model.onnx").stat().st_size
@@ -82,14 +81,9 @@ def rows_of(folder, texts, max_length=None):
     return rows["input_ids"], rows["attention_mask"], rows["token_type_ids"]
 
 
-def dense_layers():
-    torch.manual_seed(4)
-    return [
-        (torch.nn.Linear(24, 16), "torch.nn.modules.activation.Tanh"),
-        (torch.nn.Linear(16, 9, bias=False), "torch.nn.modules.linear.Identity"),
-    ]
-
-
+torch.manual_seed(4)
+DENSE = [(torch.nn.Linear(24, 16), "torch.nn.modules.activation.Tanh")]
+DENSE += [(torch.nn.Linear(16, 9, bias=False), "torch.nn.modules.linear.Identity")]
 ENCODERS = {
     "mean": {},
     "cls": {"pooling": {"pooling_mode": "cls"}},
@@ -98,7 +92,7 @@ ENCODERS = {
     "weighted mean": {"pooling": {"pooling_mode": "weightedmean"}},
     "layer norm": {"extra": [("2_LayerNorm", "sentence_transformers.models.LayerNorm")]},
     "several": {"pooling": {"pooling_mode": ["mean_sqrt_len_tokens", "cls"]}},
-    "dense": {"dense": dense_layers(), "normalize": True},
+    "dense": {"dense": DENSE, "normalize": True},
     "fewer dimensions": {"normalize": True, "truncate_dim": 10},
 }
 
@@ -116,16 +110,13 @@ def test_sentence_encoders(case, opset, tmp_path):
     done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
     assert done["outputs"] == ["sentence_embedding"]
     names = settings.get("pooling", {}).get("pooling_mode", "mean")
-    steps = [lambda x: torch.tanh(settings["dense"][0][0](x)), settings["dense"][1][0]] if "dense" in settings else []
+    steps = [DENSE[0][0], torch.tanh, DENSE[1][0]] if "dense" in settings else []
     steps += [norm] * ("extra" in settings)
     steps += [sentence_model.unit] * settings.get("normalize", False)
     steps += [lambda x: sentence_model.unit(x[:10])] * ("truncate_dim" in settings)
-    texts = sentence_model.TEXTS
-    theirs = sentence_model.expected(
-        tmp_path, model, texts, [names] if isinstance(names, str) else names, steps, max_length=24
-    )
+    texts, names = sentence_model.TEXTS, [names] if isinstance(names, str) else names
     ours = run(tmp_path / "model.onnx", *rows_of(tmp_path, texts, 24))["sentence_embedding"]
-    assert_close(ours, theirs)
+    assert_close(ours, sentence_model.expected(tmp_path, model, texts, names, steps, max_length=24))
     assert_close(ours, roformer_cpp.Engine(tmp_path).embed(texts))
 
 

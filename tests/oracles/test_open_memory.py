@@ -27,8 +27,7 @@ def shard(tmp_path_factory):
     """A data directory with one shard of about 5 MB in 40,000 documents."""
     folder = tmp_path_factory.mktemp("shard")
     rng = random.Random(1)
-    lines = ["x" * rng.randint(1, 120) for _ in range(40_000)]
-    (folder / "text.txt").write_text("\n".join(lines))
+    (folder / "text.txt").write_text("\n".join(["x" * rng.randint(1, 120) for _ in range(40_000)]))
     results("vocab", "--bytes", "--output", folder / "bytes")
     arguments = ["--input", folder / "text.txt", "--documents", "line", "--model", folder / "bytes"]
     results("prepare", *arguments, "--valid-fraction", "0", "--output", folder / "data")

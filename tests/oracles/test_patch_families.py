@@ -88,9 +88,8 @@ def test_continuations(name, cache, calls):
     given = models.batch("left")
     options = dict(max_new_tokens=9, do_sample=False, output_logits=True, return_dict_in_generate=True)
     options |= {"use_cache": False} if cache == "none" else {"cache_implementation": cache, "disable_compile": True}
-    theirs, ours = (
-        m.generate(given.ids, attention_mask=given.mask, min_new_tokens=9, **options) for m in (model, patched)
-    )
+    options |= {"attention_mask": given.mask, "min_new_tokens": 9}
+    theirs, ours = (each.generate(given.ids, **options) for each in (model, patched))
     assert len(calls) >= 2 or cache == "static"  # of the prompt; steps have one query
     assert torch.equal(ours.sequences, theirs.sequences)
     for got, want in zip(ours.logits, theirs.logits, strict=True):

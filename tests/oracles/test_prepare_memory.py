@@ -29,10 +29,8 @@ def model(tmp_path):
 
 
 def arguments(path, model, threads=2, **options):
-    output = str(model.parent / "out")
-    return json.dumps(
-        {"inputs": [str(path)], "prepare": {"model": str(model), "output": output, "threads": threads}, **options}
-    )
+    given = {"model": str(model), "output": str(model.parent / "out"), "threads": threads}
+    return json.dumps({"inputs": [str(path)], "prepare": given, **options})
 
 
 def prepare(path, model, **options):

@@ -43,12 +43,11 @@ def ranks():
     return {token: rank for rank, token in enumerate(tokens)}
 
 
-def write_ranks(path, tokens=None, **changes):
-    lines = [
-        f"{base64.b64encode(token).decode()} {rank}" for token, rank in (ranks() if tokens is None else tokens).items()
-    ]
-    for place, line in changes.items():
-        lines[int(place[4:])] = line
+def write_ranks(path, tokens=None, first=None):
+    tokens = ranks() if tokens is None else tokens
+    lines = [f"{base64.b64encode(token).decode()} {rank}" for token, rank in tokens.items()]
+    if first is not None:
+        lines[0] = first
     path.write_text("".join(line + "\n" for line in lines))
     return path.parent
 
@@ -103,10 +102,8 @@ def test_llama(tmp_path):
 def test_specials_of_a_config(tmp_path):
     folder = write_ranks(tmp_path / "tokenizer.model")
     count = len(ranks())
-    config = {"bos_token": "<a>", "add_bos_token": True}
-    config["added_tokens_decoder"] = {
-        str(count + i): {"content": f"<{name}>", "special": True} for i, name in enumerate("ab")
-    }
+    added = {str(count + i): {"content": f"<{name}>", "special": True} for i, name in enumerate("ab")}
+    config = {"bos_token": "<a>", "add_bos_token": True, "added_tokens_decoder": added}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     assert ask(folder, [{"text": "<b>", "specials": True}])[0]["ids"] == [count, count + 1]
 
@@ -148,97 +145,71 @@ def test_tekken(tmp_path):
 
 def test_tekken_without_specials(tmp_path):
     """Those of mistral_common's first files."""
-    folder = write_tekken(tmp_path, tekken(specials=None))
     names = ["<unk>", "<s>", "</s>", "[INST]", "[TOOL_CALLS]", "<pad>", "[SUFFIX]", "[TOOL_CONTENT]", "<SPECIAL_20>"]
-    answers = ask(folder, of_texts(names))
+    answers = ask(write_tekken(tmp_path, tekken(specials=None)), of_texts(names))
     assert [answer["ids"] for answer in answers] == [[i] for i in (0, 1, 2, 3, 9, 11, 16, 19, 20)]
 
 
-def first_line(line):
-    return lambda folder: write_ranks(folder / "qwen.tiktoken", **{"line0": line})
-
-
-def changed_tekken(change):
-    def write(folder):
-        file = tekken()
-        change(file)
-        return write_tekken(folder, file)
-
-    return write
+def changed_tekken(change, folder):
+    file = tekken()
+    change(file)
+    return write_tekken(folder, file)
 
 
 def entry(key, value, place=3, section="vocab"):
-    return changed_tekken(lambda file: file[section][place].__setitem__(key, value))
+    return lambda file: file[section][place].__setitem__(key, value)
 
 
-CASES = {
-    "two files": (
-        lambda folder: write_ranks(write_ranks(folder / "qwen.tiktoken") / "cl100k_base.tiktoken"),
-        "one file of ranks must be there, got",
-    ),
-    "empty": (lambda folder: write_ranks(folder / "qwen.tiktoken", {}), "tokens, got none"),
-    "no rank": (first_line("IQ=="), 'a line must be a token in base64, a space and its rank, got "IQ==" in line 1'),
-    "no number": (first_line("IQ== x"), "a space and its rank"),
-    "two spaces": (first_line("IQ== 0 1"), "a space and its rank"),
-    "overflow": (first_line("IQ== 99999999999999999999"), "a space and its rank"),
-    "negative": (first_line("IQ== -1"), "each once, got -1 in line 1"),
-    "too large": (first_line("IQ== 2000000"), "each once, got 2000000 in line 1"),
-    "doubled rank": (first_line("IQ== 5"), "each once, got 5 in line 6"),
-    "bad base64": (first_line("I!== 0"), 'a token must be base64 of 1 to 256 bytes, got "I!==" in line 1'),
-    "short base64": (first_line("IQ= 0"), "a token must be base64"),
-    "no bytes": (first_line("==== 0"), "a token must be base64"),
-    "long token": (first_line("IQAA" * 400 + " 0"), "a token must be base64 of 1 to 256 bytes"),
-    "doubled token": (first_line("Ig== 0"), "tokens must be unique"),
-    "lacks a byte": (first_line("ISEhISEh 0"), "each of the 256 bytes must have a rank, got none for 33"),
-    "tekken: a list": (
-        lambda folder: write_tekken(folder, []),
-        "config must have default_vocab_size, an integer, got none",
-    ),
-    "tekken: no pattern": (
-        changed_tekken(lambda file: file["config"].pop("pattern")),
-        "config must have pattern, a text, got none",
-    ),
-    "tekken: bad pattern": (
-        changed_tekken(lambda file: file["config"].update(pattern="(?<=a)b")),
-        "must be an expression",
-    ),
-    "tekken: vocab": (changed_tekken(lambda file: file.update(vocab=5)), "vocab must be a list"),
-    "tekken: bytes": (entry("token_bytes", 5), "vocab[3] must have token_bytes, a text, got 5"),
-    "tekken: base64": (entry("token_bytes", "A"), "a token must be base64"),
-    "tekken: rank": (entry("rank", 4), "each once, got 4 in vocab[4]"),
-    "tekken: real rank": (entry("rank", 3.5), "vocab[3] must have rank, an integer, got 3.5"),
-    "tekken: size": (
-        changed_tekken(lambda file: file["config"].update(default_vocab_size=10**6)),
-        "default_vocab_size must be above",
-    ),
-    "tekken: negative size": (
-        changed_tekken(lambda file: file["config"].update(default_vocab_size=-(2**63))),
-        "default_vocab_size must be above",
-    ),
-    "tekken: many specials": (
-        changed_tekken(
-            lambda file: file["config"].update(default_num_special_tokens=2**40, default_vocab_size=2**40 + 9)
-        ),
-        "default_num_special_tokens must be from",
-    ),
-    "tekken: no specials": (
-        changed_tekken(lambda file: file.pop("special_tokens")),
-        "special_tokens must be given after version v7, got none",
-    ),
-    "tekken: few specials": (
-        changed_tekken(lambda file: file["config"].update(default_num_special_tokens=2)),
-        "default_num_special_tokens must be from the 6 special tokens to 1048576, got 2",
-    ),
-    "tekken: special rank": (
-        entry("rank", 6, section="special_tokens"),
-        "special_tokens must have a name and the ranks 0 to 5",
-    ),
-    "tekken: special name": (
-        entry("token_str", "", section="special_tokens"),
-        "special_tokens must have a name and the ranks 0 to 5",
-    ),
-    "tekken: same name": (entry("token_str", "<s>", place=0, section="special_tokens"), "<s>"),
+def setting(**keys):
+    return lambda file: file["config"].update(keys)
+
+
+# Of a file of ranks, its first line.
+LINES = {
+    "no rank": ("IQ==", 'a line must be a token in base64, a space and its rank, got "IQ==" in line 1'),
+    "no number": ("IQ== x", "a space and its rank"),
+    "two spaces": ("IQ== 0 1", "a space and its rank"),
+    "overflow": ("IQ== 99999999999999999999", "a space and its rank"),
+    "negative": ("IQ== -1", "each once, got -1 in line 1"),
+    "too large": ("IQ== 2000000", "each once, got 2000000 in line 1"),
+    "doubled rank": ("IQ== 5", "each once, got 5 in line 6"),
+    "bad base64": ("I!== 0", 'a token must be base64 of 1 to 256 bytes, got "I!==" in line 1'),
+    "short base64": ("IQ= 0", "a token must be base64"),
+    "no bytes": ("==== 0", "a token must be base64"),
+    "long token": ("IQAA" * 400 + " 0", "a token must be base64 of 1 to 256 bytes"),
+    "doubled token": ("Ig== 0", "tokens must be unique"),
+    "lacks a byte": ("ISEhISEh 0", "each of the 256 bytes must have a rank, got none for 33"),
 }
+SPECIAL_RANKS = "special_tokens must have a name and the ranks 0 to 5"
+LARGE = {"default_num_special_tokens": 2**40, "default_vocab_size": 2**40 + 9}
+# Of tekken.json, what is changed.
+CHANGES = {
+    "no pattern": (lambda file: file["config"].pop("pattern"), "config must have pattern, a text, got none"),
+    "bad pattern": (setting(pattern="(?<=a)b"), "must be an expression"),
+    "vocab": (lambda file: file.update(vocab=5), "vocab must be a list"),
+    "bytes": (entry("token_bytes", 5), "vocab[3] must have token_bytes, a text, got 5"),
+    "base64": (entry("token_bytes", "A"), "a token must be base64"),
+    "rank": (entry("rank", 4), "each once, got 4 in vocab[4]"),
+    "real rank": (entry("rank", 3.5), "vocab[3] must have rank, an integer, got 3.5"),
+    "size": (setting(default_vocab_size=10**6), "default_vocab_size must be above"),
+    "negative size": (setting(default_vocab_size=-(2**63)), "default_vocab_size must be above"),
+    "many specials": (setting(**LARGE), "default_num_special_tokens must be from"),
+    "no specials": (lambda file: file.pop("special_tokens"), "special_tokens must be given after version v7, got none"),
+    "few specials": (setting(default_num_special_tokens=2), "must be from the 6 special tokens to 1048576, got 2"),
+    "special rank": (entry("rank", 6, section="special_tokens"), SPECIAL_RANKS),
+    "special name": (entry("token_str", "", section="special_tokens"), SPECIAL_RANKS),
+    "same name": (entry("token_str", "<s>", place=0, section="special_tokens"), "<s>"),
+}
+RANKS = "qwen.tiktoken"
+CASES = {
+    "two files": (lambda folder: write_ranks(write_ranks(folder / RANKS) / "cl100k_base.tiktoken"), "one file of"),
+    "empty": (lambda folder: write_ranks(folder / RANKS, {}), "tokens, got none"),
+    "tekken: a list": (lambda folder: write_tekken(folder, []), "must have default_vocab_size, an integer, got none"),
+}
+for name, (line, message) in LINES.items():
+    CASES[name] = (lambda folder, line=line: write_ranks(folder / RANKS, first=line)), message
+for name, (change, message) in CHANGES.items():
+    CASES[f"tekken: {name}"] = functools.partial(changed_tekken, change), message
 
 
 @pytest.mark.parametrize("case", CASES)

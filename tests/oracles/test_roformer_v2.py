@@ -82,8 +82,7 @@ def test_the_engine_and_onnx(changes, tmp_path):
         cosine = (low * hidden).sum(-1) / np.linalg.norm(low, axis=-1) / np.linalg.norm(hidden, axis=-1)
         assert cosine.mean() > tol.LOW_PRECISION_COSINE
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
-    found = run(tmp_path / "model.onnx", rows, mask, kinds)["logits"]
-    assert_close(kept(found, mask.numpy()), logits)
+    assert_close(kept(run(tmp_path / "model.onnx", rows, mask, kinds)["logits"], mask.numpy()), logits)
 
 
 def test_directories(tmp_path):
@@ -118,8 +117,7 @@ def test_initial_values():
     """bert4keras' truncated normals: a deviation of 1 / sqrt(n L), nothing beyond twice 1.1368 of it."""
     layers = 4
     config = reference.config_of(hidden_size=256, embedding_size=256, intermediate_size=512, num_hidden_layers=layers)
-    model = roformer_cpp.build_model(config, "RoFormerForMaskedLM", seed=2)
-    for name, x in model.named_parameters():
+    for name, x in roformer_cpp.build_model(config, "RoFormerForMaskedLM", seed=2).named_parameters():
         if "embeddings" in name:
             continue
         unit = (x.shape[1] * layers) ** -0.5

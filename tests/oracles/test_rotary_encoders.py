@@ -11,10 +11,10 @@ from safetensors.numpy import load_file, save_file
 
 import roformer_cpp
 from decoder_embedders import theirs_of
-from engine_case import assert_close, change_config
+from engine_case import assert_close, assert_refused, change_config
 from foreign_encoders import FAMILIES, make_encoder, rows_of
 from onnx_case import padded, run
-from rf_engine import Engine, EngineError
+from rf_engine import Engine
 
 
 def assert_as_transformers(folder):
@@ -27,8 +27,7 @@ def test_token_types_of_models_without_them(tmp_path):
     """Tokenizers number the texts of a pair, and transformers does not pass the numbers to such a model."""
     make_encoder("modernbert", "Model", tmp_path)
     engine, rows = Engine(tmp_path), rows_of((5, 9))
-    types = [np.ones_like(row) for row in rows]
-    assert np.array_equal(engine.hidden(rows, types=types), engine.hidden(rows))
+    assert np.array_equal(engine.hidden(rows, types=[np.ones_like(row) for row in rows]), engine.hidden(rows))
 
 
 MODERN_KEYS = {
@@ -84,20 +83,14 @@ def test_lists_of_ultrabert(tmp_path):
     change_config(tmp_path, rope_parameters=None, layer_types=None, sliding_window=None)
     change_config(tmp_path, attention_windows=[None, 5, 5, None], rope_theta=[7000.0, 300.0, 300.0, 7000.0])
     assert_as_transformers(tmp_path)
-    change_config(tmp_path, attention_windows=[None, 5, 6, None])
-    with pytest.raises(EngineError, match="attention_windows must have one width"):
-        Engine(tmp_path)
+    assert_refused(tmp_path, "attention_windows must have one width", attention_windows=[None, 5, 6, None])
 
 
-TYPES = ["full_attention", "sliding_attention"]
-
-
-@pytest.mark.parametrize(("absent", "left"), [TYPES, TYPES[::-1]])
-def test_layers_without_rotation(absent, left, tmp_path):
-    oracle = make_encoder("ultrabert", "Model", tmp_path)
-    change_config(tmp_path, rope_parameters={left: oracle.config.rope_parameters[left]})
-    with pytest.raises(EngineError, match=f"rope_parameters must have a rotation for each of .*, got .{left}"):
-        Engine(tmp_path)
+def test_layers_without_rotation(tmp_path):
+    both = make_encoder("ultrabert", "Model", tmp_path).config.rope_parameters
+    for left in ("full_attention", "sliding_attention"):
+        message = f"rope_parameters must have a rotation for each of .*, got .{left}"
+        assert_refused(tmp_path, message, rope_parameters={left: both[left]})
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -108,52 +101,34 @@ def test_nomics_own_files(factor, tmp_path):
     row = rows_of()[-1]
     hidden = Engine(tmp_path, head="none").hidden([row])
     config = {
-        "model_type": "nomic_bert",
-        "architectures": ["NomicBertForPreTraining"],
-        "auto_map": {"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"},
-        "activation_function": "swiglu",
-        "n_embd": 48,
-        "n_layer": 2,
-        "n_head": 4,
-        "n_inner": 72,
-        "n_positions": 64,
-        "max_trained_positions": 16,
-        "rotary_emb_base": 1000,
-        "rotary_emb_fraction": 1.0,
-        "rotary_emb_interleaved": False,
-        "rotary_emb_scale_base": None,
-        "rotary_scaling_factor": factor,
-        "layer_norm_epsilon": 1e-12,
-        "qkv_proj_bias": False,
-        "mlp_fc1_bias": False,
-        "mlp_fc2_bias": False,
-        "prenorm": False,
-        "causal": False,
-        "type_vocab_size": 2,
-        "vocab_size": 60,
+        "model_type": "nomic_bert", "auto_map": {"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"},
+        "architectures": ["NomicBertForPreTraining"], "activation_function": "swiglu", "n_embd": 48, "n_layer": 2,
+        "n_head": 4, "n_inner": 72, "n_positions": 64, "max_trained_positions": 16, "rotary_emb_base": 1000,
+        "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+        "rotary_scaling_factor": factor, "layer_norm_epsilon": 1e-12, "qkv_proj_bias": False, "mlp_fc1_bias": False,
+        "mlp_fc2_bias": False, "prenorm": False, "causal": False, "type_vocab_size": 2, "vocab_size": 60,
         "pad_token_id": 0,
-    }
+    }  # fmt: skip
     path = tmp_path / "model.safetensors"
-    names = {name: name.replace("nomic_bert.", "bert.") for name in load_file(path)}
-    save_file({names[name]: value for name, value in load_file(path).items()}, path)
+    save_file({name.replace("nomic_bert.", "bert."): value for name, value in load_file(path).items()}, path)
     (tmp_path / "config.json").write_text(json.dumps(config))
     ours = Engine(tmp_path, head="none").hidden([row])
     if factor is None:
         assert np.array_equal(ours, hidden)
     else:
-        scaled = oracle.config
-        scaled.max_position_embeddings = 16
-        scaled.rope_parameters = {"rope_type": "dynamic", "factor": factor, "rope_theta": 1000.0}
-        again = type(oracle)(scaled).eval()
+        oracle.config.max_position_embeddings = 16
+        oracle.config.rope_parameters = {"rope_type": "dynamic", "factor": factor, "rope_theta": 1000.0}
+        again = type(oracle)(oracle.config).eval()
         again.load_state_dict(oracle.state_dict())
         assert_close(ours, theirs_of(again.nomic_bert, row))
-    for key, value in {"prenorm": True, "rotary_emb_interleaved": True, "activation_function": "relu"}.items():
-        (tmp_path / "config.json").write_text(json.dumps(config | {key: value}))
-        with pytest.raises(EngineError, match=f"{key} must be"):
-            Engine(tmp_path, head="none")
-    (tmp_path / "config.json").write_text(json.dumps(config | {"hidden_size": 24}))
-    with pytest.raises(EngineError, match="n_embd and hidden_size must be equal, got 48 and 24"):
-        Engine(tmp_path, head="none")
+    for changes, message in (
+        ({"prenorm": True}, "prenorm must be"),
+        ({"rotary_emb_interleaved": True}, "rotary_emb_interleaved must be"),
+        ({"activation_function": "relu"}, "activation_function must be"),
+        ({"hidden_size": 24}, "n_embd and hidden_size must be equal, got 48 and 24"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(config | changes))
+        assert_refused(tmp_path, message, options={"head": "none"})
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -167,19 +142,10 @@ def test_the_authors_gte(head, tmp_path):
     getattr(oracle, "gte", oracle).rotary_emb.inv_freq.copy_(frequencies)
     path = tmp_path / "model.safetensors"
     save_file({name.replace("gte.", "new."): value for name, value in load_file(path).items()}, path)
-    change_config(
-        tmp_path,
-        model_type="new",
-        architectures=["New" + head],
-        auto_map={"AutoModel": "modeling.NewModel"},
-        rope_parameters=None,
-        rope_theta=base,
-        rope_scaling={"type": "ntk", "factor": factor},
-        position_embedding_type="rope",
-        layer_norm_type="layer_norm",
-        logn_attention_scale=False,
-        pack_qkv=True,
-    )
+    own = {"model_type": "new", "architectures": ["New" + head], "auto_map": {"AutoModel": "modeling.NewModel"}}
+    own |= {"rope_parameters": None, "rope_theta": base, "rope_scaling": {"type": "ntk", "factor": factor}}
+    own |= {"position_embedding_type": "rope", "layer_norm_type": "layer_norm", "pack_qkv": True}
+    change_config(tmp_path, logn_attention_scale=False, **own)
     for row in rows_of():
         with torch.no_grad():
             out = oracle(torch.tensor(row)[None].long())
@@ -187,9 +153,7 @@ def test_the_authors_gte(head, tmp_path):
         engine = Engine(tmp_path)
         ours = engine.hidden([row]) if head == "Model" else engine.logits([row])
         assert_close(ours.reshape(theirs.shape), theirs)
-    change_config(tmp_path, logn_attention_scale=True)
-    with pytest.raises(EngineError, match="logn_attention_scale must be"):
-        Engine(tmp_path)
+    assert_refused(tmp_path, "logn_attention_scale must be", logn_attention_scale=True)
 
 
 class NeoBlock(torch.nn.Module):
@@ -200,9 +164,8 @@ class NeoBlock(torch.nn.Module):
         self.heads = heads
         self.qkv = torch.nn.Linear(width, 3 * width, bias=False)
         self.wo = torch.nn.Linear(width, width, bias=False)
-        self.ffn = torch.nn.ModuleDict(
-            {"w12": torch.nn.Linear(width, 2 * inner, bias=False), "w3": torch.nn.Linear(inner, width, bias=False)}
-        )
+        shapes = {"w12": (width, 2 * inner), "w3": (inner, width)}
+        self.ffn = torch.nn.ModuleDict({name: torch.nn.Linear(*each, bias=False) for name, each in shapes.items()})
         self.attention_norm = torch.nn.RMSNorm(width, 1e-6)
         self.ffn_norm = torch.nn.RMSNorm(width, 1e-6)
 
@@ -213,10 +176,8 @@ class NeoBlock(torch.nn.Module):
         dim = q.shape[-1]
         angles = torch.outer(torch.arange(tokens).double(), 10000.0 ** (-torch.arange(0, dim, 2).double() / dim))
         turn = torch.polar(torch.ones_like(angles), angles)
-        q, k = (
-            torch.view_as_real(torch.view_as_complex(each.unflatten(-1, (-1, 2)).double()) * turn).flatten(-2).float()
-            for each in (q, k)
-        )
+        pairs = (torch.view_as_complex(each.unflatten(-1, (-1, 2)).double()) for each in (q, k))
+        q, k = (torch.view_as_real(each * turn).flatten(-2).float() for each in pairs)
         scores = (q @ k.transpose(1, 2) / math.sqrt(dim)).softmax(-1)
         x = x + self.wo((scores @ v).transpose(0, 1).reshape(tokens, width))
         gate, up = self.ffn["w12"](self.ffn_norm(x)).chunk(2, -1)
@@ -238,22 +199,10 @@ class Neo(torch.nn.Module):
 
 
 def save_neobert(folder, tensors, architecture):
-    config = {
-        "model_type": "neobert",
-        "architectures": [architecture],
-        "auto_map": {"AutoModel": "model.NeoBERT"},
-        "vocab_size": 60,
-        "hidden_size": 24,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "intermediate_size": 60,  # two thirds are 40
-        "max_length": 64,
-        "norm_eps": 1e-6,
-        "pad_token_id": 0,
-        "num_labels": 3,
-        "embedding_init_range": 0.02,
-        "decoder_init_range": 0.02,
-    }
+    config = {"model_type": "neobert", "architectures": [architecture], "auto_map": {"AutoModel": "model.NeoBERT"}}
+    config |= {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+    config |= {"intermediate_size": 60, "max_length": 64, "norm_eps": 1e-6, "pad_token_id": 0, "num_labels": 3}
+    config |= {"embedding_init_range": 0.02, "decoder_init_range": 0.02}  # of intermediate_size, two thirds are 40
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     save_file({name: value.detach().numpy() for name, value in tensors.items()}, folder / "model.safetensors")

@@ -1,6 +1,7 @@
 """SentencePiece's model files without a tokenizer.json, against transformers and sentencepiece."""
 
 import functools
+import io
 import json
 import random
 
@@ -15,63 +16,32 @@ from transformers.convert_slow_tokenizer import import_protobuf
 FAIRSEQ = "sentencepiece.bpe.model"
 IDENTITY = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "byte_fallback": True}
 SQUARE = {"bos_piece": "[CLS]", "eos_piece": "[SEP]"}
+ALBERT = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "control_symbols": ["[MASK]"]} | SQUARE
+DEBERTA = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "pad_piece": "[PAD]", "unk_piece": "[UNK]"} | SQUARE
+GEMMA = {"model_type": "bpe", "pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "bos_piece": "<bos>"}
+GEMMA |= {"eos_piece": "<eos>", "add_dummy_prefix": False} | IDENTITY
 KINDS = {
     "XLMRobertaTokenizer": ("xlm-roberta", FAIRSEQ, {}),
     "CamembertTokenizer": ("camembert", FAIRSEQ, {}),
     "T5Tokenizer": ("t5", "spiece.model", {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}),
-    "AlbertTokenizer": (
-        "albert",
-        "spiece.model",
-        {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "control_symbols": ["[MASK]"]} | SQUARE,
-    ),
-    "DebertaV2Tokenizer": (
-        "deberta-v2",
-        "spm.model",
-        {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "pad_piece": "[PAD]", "unk_piece": "[UNK]"} | SQUARE,
-    ),
+    "AlbertTokenizer": ("albert", "spiece.model", ALBERT),
+    "DebertaV2Tokenizer": ("deberta-v2", "spm.model", DEBERTA),
     "LlamaTokenizer": ("llama", "tokenizer.model", {"model_type": "bpe", "split_digits": True} | IDENTITY),
-    "GemmaTokenizer": (
-        "gemma3_text",
-        "tokenizer.model",
-        {"model_type": "bpe", "pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "bos_piece": "<bos>"}
-        | {"eos_piece": "<eos>", "add_dummy_prefix": False}
-        | IDENTITY,
-    ),
+    "GemmaTokenizer": ("gemma3_text", "tokenizer.model", GEMMA),
 }
-SETTINGS = {
-    "none": {},
-    "other": {
-        "add_prefix_space": False,
-        "add_bos_token": True,
-        "add_eos_token": True,
-        "legacy": True,
-        "do_lower_case": True,
-        "keep_accents": True,
-        "split_by_punct": True,
-        "extra_ids": 7,
-        "additional_special_tokens": ["<new>"],
-    },
-}
+SETTINGS = {"none": {}, "other": {"add_prefix_space": False, "additional_special_tokens": ["<new>"], "extra_ids": 7}}
+SWITCHES = ("add_bos_token", "add_eos_token", "legacy", "do_lower_case", "keep_accents", "split_by_punct")
+SETTINGS["other"] |= dict.fromkeys(SWITCHES, True)
 
 
 @functools.cache
 def trained(name):
     options = {"model_type": "unigram", "user_defined_symbols": ["<n>", "<r>"]} | KINDS[name][2]
-    words = [
-        "".join(c for c in text if " " <= c < "\u0180" or c in "中文한국어\u0301")[:200]
-        for text in texts_of(500, 1, HOSTILE)
-    ]
-    trained_to = []
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(words * 3),
-        model_writer=type("Writer", (), {"write": staticmethod(trained_to.append)}),
-        vocab_size=900,
-        hard_vocab_limit=False,
-        character_coverage=0.99,
-        minloglevel=2,
-        **options,
-    )
-    return b"".join(trained_to)
+    options |= {"vocab_size": 900, "hard_vocab_limit": False, "character_coverage": 0.99, "minloglevel": 2}
+    texts, model = texts_of(500, 1, HOSTILE), io.BytesIO()
+    words = ["".join(c for c in text if " " <= c < "\u0180" or c in "中文한국어\u0301")[:200] for text in texts]
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(words * 3), model_writer=model, **options)
+    return model.getvalue()
 
 
 def write(directory, name, settings=None, model=None):
@@ -79,8 +49,7 @@ def write(directory, name, settings=None, model=None):
     (directory / file).write_bytes(trained(name) if model is None else model)
     (directory / "config.json").write_text(json.dumps({"model_type": model_type}))
     if settings is not None:
-        text = json.dumps({"tokenizer_class": name} | settings)
-        (directory / "tokenizer_config.json").write_text(text)
+        (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name} | settings))
     return directory
 
 
@@ -90,8 +59,7 @@ def test_classes_of_transformers(tmp_path, name, settings):
     folder = tmp_path / "theirs"
     folder.mkdir()
     theirs = getattr(transformers, name).from_pretrained(write(folder, name, SETTINGS[settings]))
-    parts = [*HOSTILE, *theirs.all_special_tokens, " <mask>", "[UNK]", "a.b", "!?", "«x»"]
-    texts = list(texts_of(2000, 3, parts))
+    texts = list(texts_of(2000, 3, [*HOSTILE, *theirs.all_special_tokens, " <mask>", "[UNK]", "a.b", "!?", "«x»"]))
     assert len(texts) > 4000
     check_saved(tmp_path, theirs, texts)
 
@@ -118,8 +86,7 @@ def test_ids_of_sentencepiece(tmp_path, name):
     texts = ["".join(draw.choices(PLAIN, k=draw.randrange(1, 12))).strip() for _ in range(2000)]
     offset = 1 if name == "XLMRobertaTokenizer" else 0
     for text, got in zip(texts, ask(tmp_path, of_texts(texts)), strict=True):
-        want = [3 if offset and i == 0 else i + offset for i in theirs.encode(text)]
-        assert got["ids"] == want, ascii(text)
+        assert got["ids"] == [3 if offset and i == 0 else i + offset for i in theirs.encode(text)], ascii(text)
 
 
 def changed(name, change):
@@ -187,8 +154,7 @@ def test_corrupted_files(tmp_path):
         for _ in range(draw.randrange(1, 4)):
             data[draw.randrange(len(data))] = draw.randrange(256)
         del data[draw.randrange(len(data)) if draw.random() < 0.3 else len(data) :]
-        answer = ask(write(tmp_path, "AlbertTokenizer", model=bytes(data)), [{"text": "a"}])
-        assert len(answer) == 1
+        assert len(ask(write(tmp_path, "AlbertTokenizer", model=bytes(data)), [{"text": "a"}])) == 1
 
 
 def test_a_class_must_be_known(tmp_path):

@@ -52,10 +52,17 @@ POSSESSIVE = (
 QWEN3_5 = QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+", 1).replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
 
 
+LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+
+
 def isolated(*expressions, digits=None):
     steps = [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in expressions]
     steps += [] if digits is None else [pre_tokenizers.Digits(individual_digits=digits)]
-    return [*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    return [*steps, LEVEL]
+
+
+def others_removed(expression):
+    return [pre_tokenizers.Split(Regex(expression), behavior="removed", invert=True), LEVEL]
 
 
 PATTERNS = {
@@ -68,14 +75,8 @@ PATTERNS = {
     "deepseek": isolated(*DEEPSEEK),
     "deepseek-llm": isolated(*DEEPSEEK_LLM, digits=True),
     "deepseek-coder": isolated(*DEEPSEEK_CODER, digits=True),
-    "cl100k": [
-        pre_tokenizers.Split(Regex(LLAMA3), behavior="removed", invert=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ],
-    "gaps": [
-        pre_tokenizers.Split(Regex(r"\s?\p{L}+|\p{Nd}{2}"), behavior="removed", invert=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ],
+    "cl100k": others_removed(LLAMA3),
+    "gaps": others_removed(r"\s?\p{L}+|\p{Nd}{2}"),
     "line-ends": isolated(r"\s+$", r"\p{P}$|.(?=\p{L})", digits=False),
     "string": [
         pre_tokenizers.Split("a.", behavior="isolated"),
@@ -100,6 +101,7 @@ def texts_of(pattern, count):
         yield "".join(draw.choices(HOSTILE, k=draw.randrange(1, 14)))
 
 
+@functools.cache
 def train(pattern, ignore_merges=False):
     tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(PATTERNS[pattern])
@@ -110,12 +112,8 @@ def train(pattern, ignore_merges=False):
 
 def trained(tokenizer, name):
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=700,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=["<|endoftext|>", "<s>", "</s>"],
-        show_progress=False,
-    )
+    given = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=["<|endoftext|>", "<s>", "</s>"], **given)
     tokenizer.train_from_iterator(texts_of(name, 700), trainer)
     return tokenizer
 
@@ -128,8 +126,7 @@ def save(tokenizer, directory):
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_hostile_strings(tmp_path, pattern):
-    tokenizer = train(pattern, ignore_merges=pattern in ("llama3", "tekken"))
-    wrapped = save(tokenizer, tmp_path / "theirs")
+    wrapped = save(train(pattern, ignore_merges=pattern in ("llama3", "tekken")), tmp_path / "theirs")
     (tmp_path / "ours").mkdir()
     ask(tmp_path / "theirs", [{"save": str(tmp_path / "ours")}])
     texts = list(texts_of(pattern, 2500))
@@ -179,6 +176,7 @@ DIGITS, THREE = r"\p{N}", "[0-9][0-9][0-9]"
 BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 SPARK = DEEPSEEK[2].replace(r"[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+", r"[\p{P}\p{S}]+|[\r\n]")
 JAIS2 = LLAMA3.split(r"|\s+(?!\S)")[0] + "".join(rf"|\s{{{2**i}}}(?!\S)" for i in range(9, 1, -1))
+BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 YOUTU = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+"
 CHAMELEON = ["<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", r"([\t\n]|    |  )", DIGITS]
 # The expressions of llama.cpp's src/llama-vocab.cpp, or of the tokenizer.json that they stand for, by pre: one name of
@@ -199,9 +197,7 @@ PRES = {
     "laguna": [r"[^\n]+|[\n]+", QWEN2],
     "seed-coder": [QWEN2.replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+")],
     "ufakzeka": [QWEN2.removeprefix(CONTRACTIONS + "|")],
-    "bailingmoe": [
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-    ],
+    "bailingmoe": [BAILING],
     "gpt-4o": [O200K],
     "granite-embed-multi-97m": [O200K],
     "youtu": [YOUTU, O200K.replace(r"\p{N}{1,3}", r"\p{N}")],
@@ -252,8 +248,7 @@ def test_gguf(tmp_path, pre):
 
 @pytest.mark.parametrize("pre", ["kimi-k2", "superbpe", "tiny_aya", "exaone-moe", "afmoe", "gemma4", "rwkv"])
 def test_other_pres_are_refused(tmp_path, pre):
-    path = write_gguf(tmp_path / "model.gguf", train("llama3"), pre)
-    assert refusal(path).endswith(f'got "{pre}"')
+    assert refusal(write_gguf(tmp_path / "model.gguf", train("llama3"), pre)).endswith(f'got "{pre}"')
 
 
 def test_class_of_transformers(tmp_path):
@@ -291,11 +286,14 @@ REFUSED = {
 }
 
 
+def write_expression(folder, document, expression):
+    document["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": expression}
+    (folder / "tokenizer.json").write_text(json.dumps(document), encoding="utf-8")
+
+
 @pytest.mark.parametrize("expression", REFUSED, ids=[each[:20] for each in REFUSED])
 def test_refused_expressions(tmp_path, expression):
-    tokenizer = json.loads(train("llama3").to_str())
-    tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": expression}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    write_expression(tmp_path, json.loads(train("llama3").to_str()), expression)
     message = refusal(tmp_path)
     assert REFUSED[expression] in message and "pretokenizers[0].pattern" in message, message
     assert expression[:200] in message and len(message) < 1000
@@ -317,9 +315,8 @@ def test_refused_steps(tmp_path):
 def test_an_expression_that_backtracks(tmp_path):
     """Where tokenizers.Regex would need 2^40 steps."""
     save(train("llama3"), tmp_path)
-    tokenizer = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
-    tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": "(?:a|a)" * 40 + "b"}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    document = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    write_expression(tmp_path, document, "(?:a|a)" * 40 + "b")
     ours = roformer_cpp.Tokenizer.from_pretrained(tmp_path)
     assert len(ours.encode("x" * 60)) > 0
     with pytest.raises(ValueError, match=r"must match a text in at most 10000 steps and 4096 per byte, got more$"):

@@ -7,22 +7,7 @@ from transformers.models.t5.configuration_t5 import T5Config
 from transformers.models.t5.modeling_t5 import T5Attention, T5EncoderModel
 
 import roformer_cpp
-from roformer_cpp.encoding import Encoding
 from tolerances import SIGMAS, T3_ATOL, T3_RTOL
-
-
-def encoding_of(attention: T5Attention, config: T5Config) -> Encoding:
-    encoding = roformer_cpp.encoding(
-        "t5",
-        num_attention_heads=config.num_heads,
-        head_dim=config.d_kv,
-        is_decoder=config.is_decoder,
-        relative_attention_num_buckets=config.relative_attention_num_buckets,
-        relative_attention_max_distance=config.relative_attention_max_distance,
-    )
-    with torch.no_grad():
-        encoding.relative_attention_bias.copy_(attention.relative_attention_bias.weight)
-    return encoding
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -40,7 +25,11 @@ def test_attention(causal):
     expected = theirs(x, mask=mask)[0].detach()
 
     q, k, v = (getattr(theirs, name)(x).unflatten(-1, (3, 8)) for name in "qkv")
-    terms = encoding_of(theirs, config).terms(torch.arange(150))
+    keys = {key: getattr(config, key) for key in ("relative_attention_num_buckets", "relative_attention_max_distance")}
+    encoding = roformer_cpp.encoding("t5", num_attention_heads=3, head_dim=8, is_decoder=causal, **keys)
+    with torch.no_grad():
+        encoding.relative_attention_bias.copy_(theirs.relative_attention_bias.weight)
+    terms = encoding.terms(torch.arange(150))
     ours = theirs.o(roformer_cpp.attention(q, k, v, terms, is_causal=causal).flatten(2)).detach()
     np.testing.assert_allclose(ours.numpy(), expected.numpy(), T3_RTOL, T3_ATOL)
 

@@ -25,8 +25,7 @@ def unigram():
 
 
 def byte_pairs(add_prefix_space):
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *alphabet, "ad", "Ġa"]
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "ad", "Ġa"]
     made = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, [("a", "d"), ("Ġ", "a")]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     return made
@@ -39,16 +38,13 @@ def test_the_first_piece_of_each_word(make, tmp_path):
     ends = [(name, made.token_to_id(name)) for name in ("<s>", "</s>")]
     made.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
     roles = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), names, strict=True))
-    theirs = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, **roles, cls_token="<s>", sep_token="</s>", mask_token="<mask>"
-    )
+    roles |= {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=made, **roles)
     theirs.save_pretrained(tmp_path)
     torch.manual_seed(8)
-    config = transformers.XLMRobertaConfig(
-        vocab_size=len(theirs), hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=36
-    )
-    config.max_position_embeddings, config.pad_token_id, config.num_labels = 90, 1, 5
-    model = perturbed(transformers.XLMRobertaForTokenClassification(config))
+    sizes = dict(vocab_size=len(theirs), hidden_size=24, num_hidden_layers=2, num_attention_heads=2)
+    sizes |= dict(intermediate_size=36, max_position_embeddings=90, pad_token_id=1, num_labels=5)
+    model = perturbed(transformers.XLMRobertaForTokenClassification(transformers.XLMRobertaConfig(**sizes)))
     model.save_pretrained(tmp_path)
     engine, rng = roformer_cpp.Engine(tmp_path), random.Random(3)
     for count in (1, 4, 8):

@@ -47,6 +47,12 @@ def saved_by_us(tmp_path, dictionary=None):
     return transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
 
 
+def check_same(ours, theirs, texts, *pair):
+    """Two tokenizers of transformers, with texts or pairs."""
+    for text in texts:
+        assert ours(text, *pair)["input_ids"] == theirs(text, *pair)["input_ids"], ascii(text)
+
+
 def raw(content, **flags):
     return AddedToken(content, normalized=False, **flags)
 
@@ -57,27 +63,18 @@ RAW += [raw("don't", single_word=True)]
 # Looked for in the normalised text: what users get who add words to a tokenizer.
 NORMALIZED = ["Hello", "Naïve", "中文", "é", AddedToken("we'll", lstrip=True), AddedToken("it", single_word=True)]
 # Options of BertTokenizer, tokens that are added, and tokens of texts.
+OTHER_NAMES = {"pad_token": "<pad>", "mask_token": AddedToken("<mask>", lstrip=True, special=True)}
+OF_RAW = ["<0>", "<1>", "<2>", "<3>", "hello world", "hel", "don't", "xdon't", "<extra>", "[SEP]]", "[MASK"]
+OF_NORMALIZED = ["HELLO", "hello", "naive", "NAÏVE", "中文", "中", "we'll", "É", "e\u0301", "it", "its"]
 TOKENIZERS = {
     "plain": ({}, [], []),
     "cased": ({"do_lower_case": False}, [], []),
     "with accents": ({"strip_accents": False}, [], []),
     "all options": ({"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False}, [], []),
     "cleaned up": ({"clean_up_tokenization_spaces": True}, [], []),
-    "special tokens": (
-        {"pad_token": "<pad>", "mask_token": AddedToken("<mask>", lstrip=True, special=True)},
-        [],
-        ["<pad>", "<mask>"],
-    ),
-    "added": (
-        {},
-        RAW,
-        ["<0>", "<1>", "<2>", "<3>", "hello world", "hel", "don't", "xdon't", "<extra>", "[SEP]]", "[MASK"],
-    ),
-    "normalized": (
-        {},
-        NORMALIZED,
-        ["HELLO", "hello", "naive", "NAÏVE", "中文", "中", "we'll", "É", "e\u0301", "it", "its"],
-    ),
+    "special tokens": (OTHER_NAMES, [], ["<pad>", "<mask>"]),
+    "added": ({}, RAW, OF_RAW),
+    "normalized": ({}, NORMALIZED, OF_NORMALIZED),
 }
 
 
@@ -99,42 +96,36 @@ def test_bert(tmp_path, name):
     again.save_pretrained(tmp_path / "again")
     for seed, directory in enumerate(("theirs", "ours", "again"), 2):
         check_directory(tmp_path / directory, theirs, seed, tokens)
-    for text in probe.random_texts(300, 5, tokens=[*SPECIALS, *tokens]):
-        assert again(text)["input_ids"] == theirs(text)["input_ids"], ascii(text)
-        assert again(text, "b a")["input_ids"] == theirs(text, "b a")["input_ids"], ascii(text)
+    texts = list(probe.random_texts(300, 5, tokens=[*SPECIALS, *tokens]))
+    check_same(again, theirs, texts)
+    check_same(again, theirs, texts, "b a")
 
 
-BERT = {"tokenizer_class": "BertTokenizer"}
+BERT, FAST = {"tokenizer_class": "BertTokenizer"}, {"tokenizer_class": "BertTokenizerFast"}
+SAME = ("DistilBert", "Electra", "MobileBert")
 SIZE = len(small_vocabulary())
 NEW = {"content": "<new>", "lstrip": True, "normalized": False, "rstrip": True, "single_word": False, "special": True}
 ADDED = {"added_tokens.json": {"<new>": SIZE, "<newer>": SIZE + 1}}
 MASK = {"content": "[MASK]", "lstrip": True}
 OLD_KEYS = {"init_inputs": [], "max_len": 512, "full_tokenizer_file": None, "use_fast": True, "do_lower_case": False}
 OLD_NAMES = {"mask_token": "[MASK]", "pad_token": "<old>", "unk_token": "[UNK]"}
+GOES_BEFORE = {"mask_token": MASK | {"normalized": True}, "pad_token": "[PAD]"}
 EXTRA = {"additional_special_tokens": ["<old>"]}
 # Files beside vocab.txt: tokenizer_config.json, and others.
 DIRECTORIES = {
-    "DistilBert": (BERT | {"tokenizer_class": "DistilBertTokenizer", "do_lower_case": False}, {}),
-    "Electra": (BERT | {"tokenizer_class": "ElectraTokenizer", "do_lower_case": False}, {}),
-    "MobileBert": (BERT | {"tokenizer_class": "MobileBertTokenizer", "do_lower_case": False}, {}),
+    **{name: ({"tokenizer_class": f"{name}Tokenizer", "do_lower_case": False}, {}) for name in SAME},
     "as transformers 4 wrote them": (BERT, ADDED | {"special_tokens_map.json": {"mask_token": MASK}}),
     "added_tokens_decoder": (
-        {"tokenizer_class": "BertTokenizerFast", "added_tokens_decoder": {str(SIZE): NEW}, "do_lower_case": False},
+        FAST | {"added_tokens_decoder": {str(SIZE): NEW}, "do_lower_case": False},
         ADDED | {"special_tokens_map.json": {"mask_token": MASK}},
     ),
     "keys of old versions": (BERT | OLD_KEYS, {}),
     # Its flags, and its names: one that only the configuration has is no token.
-    "special_tokens_map.json goes before": (
-        BERT | OLD_NAMES,
-        {"special_tokens_map.json": {"mask_token": MASK | {"normalized": True}, "pad_token": "[PAD]"}},
-    ),
+    "special_tokens_map.json goes before": (BERT | OLD_NAMES, {"special_tokens_map.json": GOES_BEFORE}),
     "extra_special_tokens go before": (BERT | EXTRA | {"extra_special_tokens": ["<new>"]}, {}),
     "no extra_special_tokens go before": (BERT | EXTRA | {"extra_special_tokens": []}, {}),
     "additional_special_tokens": (BERT | EXTRA, {}),
-    "config.json names the class": (
-        None,
-        {"config.json": {"model_type": "bert", "tokenizer_class": "BertTokenizerFast"}},
-    ),
+    "config.json names the class": (None, {"config.json": FAST | {"model_type": "bert"}}),
 }
 
 
@@ -149,15 +140,17 @@ def test_directories(tmp_path, name):
     check_directory(tmp_path, theirs, 11, ["<new>", "<newer>", "<old>", "  [MASK]", "[mask]"])
 
 
+LEGACY = {"tokenizer_class": "BertTokenizerLegacy"}
+
+
 def test_bert_legacy_with_other_special_tokens(tmp_path):
     """Only the names that the tokenizer has are special, also when control characters stand inside them."""
-    write_vocab(tmp_path / "m", [*small_vocabulary(), "<mask>"])
-    config = {"tokenizer_class": "BertTokenizerLegacy", "mask_token": "<mask>"}
-    write_json(tmp_path / "m" / "tokenizer_config.json", config)
-    theirs = transformers.BertTokenizerLegacy.from_pretrained(tmp_path / "m")
+    write_vocab(tmp_path, [*small_vocabulary(), "<mask>"])
+    write_json(tmp_path / "tokenizer_config.json", LEGACY | {"mask_token": "<mask>"})
+    theirs = transformers.BertTokenizerLegacy.from_pretrained(tmp_path)
     tokens = ["[MASK]", "<mask>", "[SEP]", "<ma\x00sk>", "[MA\x00SK]", "a [SE\u200bP] b"]
     texts = list(probe.random_texts(300, seed=19, tokens=tokens))
-    for text, got in zip(texts, probe.ask(tmp_path / "m", probe.of_texts(texts)), strict=True):
+    for text, got in zip(texts, probe.ask(tmp_path, probe.of_texts(texts)), strict=True):
         assert got["ids"] == theirs(text, add_special_tokens=False)["input_ids"], ascii(text)
 
 
@@ -166,7 +159,7 @@ def test_bert_legacy_decoding(tmp_path, clean):
     """Which closes up punctuation of the whole text, unless told not to, and of no token by itself."""
     write_vocab(tmp_path / "m", [*small_vocabulary(), "'s", "a 's"])
     config = {} if clean is None else {"clean_up_tokenization_spaces": clean}
-    write_json(tmp_path / "m" / "tokenizer_config.json", {"tokenizer_class": "BertTokenizerLegacy"} | config)
+    write_json(tmp_path / "m" / "tokenizer_config.json", LEGACY | config)
     theirs = transformers.BertTokenizerLegacy.from_pretrained(tmp_path / "m")
     draw = random.Random(18)
     marks = theirs.convert_tokens_to_ids(["'", "don", ".", "'s", "a 's", "##lo"])
@@ -204,34 +197,25 @@ def test_plain_file(tmp_path):
     theirs._tokenizer.no_truncation()
     theirs._tokenizer.no_padding()
     texts = list(probe.random_texts(300, seed=15, tokens=SPECIALS))
-    encode = theirs._tokenizer.encode
-    probe.check_texts(tmp_path / "theirs", texts, lambda text: encode(text, add_special_tokens=False))
-    again = saved_by_us(tmp_path)
-    for text in texts:
-        assert again(text)["input_ids"] == theirs(text)["input_ids"], ascii(text)
+    probe.check_texts(tmp_path / "theirs", texts, probe.bare(theirs))
+    check_same(saved_by_us(tmp_path), theirs, texts)
     probe.check_decoding(tmp_path / "ours", theirs, [theirs(text)["input_ids"] for text in texts])
 
 
-def roberta(tmp_path, **options):
-    vocab = {token: i for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>"])}
-    for letter in sorted(pre_tokenizers.ByteLevel.alphabet()):
-        vocab[letter] = len(vocab)
+def roberta(**options):
     merges = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "w"), ("Ġw", "o"), ("Ġ", "Ġ")]
-    for left, right in merges:
-        vocab[left + right] = len(vocab)
-    vocab["<mask>"] = len(vocab)
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)]
+    vocab = {token: i for i, token in enumerate([*tokens, "<mask>"])}
     return transformers.RobertaTokenizer(vocab=vocab, merges=merges, **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"add_prefix_space": True}, {"trim_offsets": False}], ids=str)
 def test_roberta(tmp_path, options):
-    theirs = roberta(tmp_path, mask_token=AddedToken("<mask>", lstrip=True, special=True), **options)
+    theirs = roberta(mask_token=AddedToken("<mask>", lstrip=True, special=True), **options)
     theirs.save_pretrained(tmp_path / "theirs")
     texts = list(probe.random_texts(500, seed=21, tokens=["<mask>", "<s>", " <mask>", "hello"]))
-    probe.check_texts(tmp_path / "theirs", texts, lambda text: theirs._tokenizer.encode(text, add_special_tokens=False))
-    again = saved_by_us(tmp_path)
-    for text in texts:
-        assert again(text, "hello w")["input_ids"] == theirs(text, "hello w")["input_ids"], ascii(text)
+    probe.check_texts(tmp_path / "theirs", texts, probe.bare(theirs))
+    check_same(saved_by_us(tmp_path), theirs, texts, "hello w")
 
 
 @pytest.mark.parametrize("has_json", [True, False])
@@ -242,27 +226,22 @@ def test_deberta(tmp_path, has_json):
     theirs = transformers.DebertaTokenizer().train_new_from_iterator(plain, 700)
     theirs.save_pretrained(tmp_path / "theirs")
     if not has_json:
-        file = json.loads((tmp_path / "theirs" / "tokenizer.json").read_text())["model"]
-        (tmp_path / "theirs" / "tokenizer.json").unlink()
-        write_json(tmp_path / "theirs" / "vocab.json", file["vocab"])
-        merges = "".join(f"{left} {right}\n" for left, right in file["merges"])
-        (tmp_path / "theirs" / "merges.txt").write_text("#version: 0.2\n" + merges, encoding="utf-8")
-        write_json(tmp_path / "theirs" / "tokenizer_config.json", {"do_lower_case": False, "vocab_type": "gpt2"})
-        write_json(tmp_path / "theirs" / "config.json", {"model_type": "deberta"})
+        folder = tmp_path / "theirs"
+        Tokenizer.from_file(str(folder / "tokenizer.json")).model.save(str(folder))  # vocab.json and merges.txt
+        (folder / "tokenizer.json").unlink()
+        write_json(folder / "tokenizer_config.json", {"do_lower_case": False, "vocab_type": "gpt2"})
+        write_json(folder / "config.json", {"model_type": "deberta"})
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
     assert type(theirs) is transformers.DebertaTokenizer
-    probe.check_texts(tmp_path / "theirs", texts, lambda text: theirs._tokenizer.encode(text, add_special_tokens=False))
-    again = saved_by_us(tmp_path)
-    for text in texts:
-        assert again(text, "hello w")["input_ids"] == theirs(text, "hello w")["input_ids"], ascii(text)
+    probe.check_texts(tmp_path / "theirs", texts, probe.bare(theirs))
+    check_same(saved_by_us(tmp_path), theirs, texts, "hello w")
 
 
 def test_mpnet(tmp_path):
     """Word pieces in RoBERTa's frame."""
     names = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
     tokens = [names.get(token, token) for token in small_vocabulary() if not token.endswith("\u0120")]
-    vocab = {token: at for at, token in enumerate(tokens)}
-    theirs = transformers.MPNetTokenizer(vocab=vocab)
+    theirs = transformers.MPNetTokenizer(vocab={token: at for at, token in enumerate(tokens)})
     theirs.save_pretrained(tmp_path / "theirs")
     check_directory(tmp_path / "theirs", theirs, 22, tokens=["<s>", "</s>"])
     again = saved_by_us(tmp_path)
@@ -273,33 +252,23 @@ def test_mpnet(tmp_path):
     texts += ["".join(draw) for draw in itertools.product([" ", "中", "\x01", "a "], masks, ["", " ", "b"])]
     for folder, tokenizer in ((tmp_path / "ours", again), (tmp_path / "more", theirs)):
         probe.check_texts(folder, texts, probe.bare(tokenizer))
-    for text in probe.random_texts(100, seed=23, tokens=["<mask>", " <mask>"]):
-        assert again(text, "hello w")["input_ids"] == theirs(text, "hello w")["input_ids"], ascii(text)
-        got = probe.ask(tmp_path / "theirs", [{"text": text, "specials": True}])[0]
-        assert got["ids"] == theirs(text)["input_ids"], ascii(text)
+    texts = list(probe.random_texts(100, seed=23, tokens=["<mask>", " <mask>"]))
+    check_same(again, theirs, texts, "hello w")
+    probe.check_specials(tmp_path / "theirs", texts, theirs)
 
 
 def test_roformer(tmp_path):
     """Saved with BertPreTokenizer in tokenizer.json; the class tells what it is (transformers issue 28164)."""
     words = ["今天", "天气", "非常", "今天天气", "我们", "北京", "中国", "T恤", "c++"]
-    vocab = {
-        token: i
-        for i, token in enumerate(dict.fromkeys([*small_vocabulary(), *words, *"今天气非常好我们在北京国人恤"]))
-    }
-    theirs = transformers.RoFormerTokenizer(vocab=vocab)
+    tokens = dict.fromkeys([*small_vocabulary(), *words, *"今天气非常好我们在北京国人恤"])
+    theirs = transformers.RoFormerTokenizer(vocab={token: i for i, token in enumerate(tokens)})
     theirs.save_pretrained(tmp_path / "theirs")
     texts = list(probe.random_texts(500, seed=31, tokens=[*SPECIALS, "今天天气非常好", "我们在北京", "T恤", "C++是好"]))
-    encode = theirs._tokenizer.encode
-
-    def bare(text):
-        return encode(text, add_special_tokens=False)
-
-    probe.check_texts(tmp_path / "theirs", texts, bare, probe.DICTIONARY)
+    probe.check_texts(tmp_path / "theirs", texts, probe.bare(theirs), probe.DICTIONARY)
     again = saved_by_us(tmp_path, dictionary=probe.DICTIONARY)
-    probe.check_texts(tmp_path / "ours", texts, bare, probe.DICTIONARY)
+    probe.check_texts(tmp_path / "ours", texts, probe.bare(theirs), probe.DICTIONARY)
     assert type(again) is transformers.RoFormerTokenizer
-    for text in texts:
-        assert again(text)["input_ids"] == theirs(text)["input_ids"], ascii(text)
+    check_same(again, theirs, texts)
 
 
 def test_roformer_with_vocab_txt_alone(tmp_path):
@@ -312,9 +281,7 @@ def test_roformer_with_vocab_txt_alone(tmp_path):
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     assert theirs.tokenize("非常好") == ["非常", "好"]
     texts = list(probe.random_texts(300, seed=32, tokens=[*SPECIALS, "今天天气非常好", "非常"]))
-    probe.check_texts(
-        tmp_path / "m", texts, lambda text: theirs._tokenizer.encode(text, add_special_tokens=False), probe.DICTIONARY
-    )
+    probe.check_texts(tmp_path / "m", texts, probe.bare(theirs), probe.DICTIONARY)
 
 
 # What is changed in a file of a directory, and what the message has.
@@ -375,7 +342,6 @@ OF_ROBERTA = [
 REFUSED = [("bert", "tokenizer_config.json", *row) for row in REFUSED_CONFIGS]
 REFUSED += [("bert", "tokenizer.json", *row) for row in REFUSED_FILES]
 REFUSED += [("roberta", "tokenizer.json", *row) for row in OF_ROBERTA]
-LEGACY = {"tokenizer_class": "BertTokenizerLegacy"}
 REFUSED += [("vocab", "tokenizer_config.json", LEGACY | {"do_basic_tokenize": False}, "do_basic_tokenize")]
 REFUSED += [("vocab", "tokenizer_config.json", LEGACY | {"never_split": ["x"]}, "never_split")]
 REFUSED += [("vocab", "special_tokens_map.json", {"other_token": "[X]"}, "other_token")]
@@ -463,7 +429,7 @@ def test_refused_by_name(tmp_path, kind, file, changes, named):
         transformers.BertTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
         write_json(tmp_path / "tokenizer_config.json", BERT)
     elif kind == "roberta":
-        roberta(tmp_path).save_pretrained(tmp_path)
+        roberta().save_pretrained(tmp_path)
         write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
     path = tmp_path / file
     write_json(path, probe.changed(json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}, changes))

@@ -1,6 +1,7 @@
 """Unigram (XLM-R, camembert, T5, ALBERT, DeBERTa-v2) against `tokenizers` and transformers."""
 
 import base64
+import functools
 import json
 import struct
 
@@ -33,60 +34,57 @@ def charsmap(mapping=None):
 
 SPACES = pre_tokenizers.WhitespaceSplit()
 META = pre_tokenizers.Metaspace
-STEPS = normalizers.Sequence
+MARKS = pre_tokenizers.Punctuation()
+REPLACE = normalizers.Replace
+
+
+def of_albert():
+    steps = [REPLACE("``", '"'), REPLACE("''", '"'), normalizers.NFKD(), normalizers.StripAccents()]
+    return [*steps, normalizers.Lowercase(), normalizers.Precompiled(charsmap())]
+
+
+def of_deberta():
+    return [REPLACE(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(False, True)]
+
+
+# Steps of the normalizer, and of the splitter.
 WAYS = {
-    "xlmr": (lambda: normalizers.Precompiled(charsmap()), pre_tokenizers.Sequence([SPACES, META(MARKER, "always")])),
-    "bge": (
-        lambda: STEPS([normalizers.Precompiled(charsmap()), normalizers.Replace(Regex(" {2,}"), " ")]),
-        META(MARKER, "always"),
-    ),
-    "albert": (
-        lambda: STEPS(
-            [
-                normalizers.Replace("``", '"'),
-                normalizers.Replace("''", '"'),
-                normalizers.NFKD(),
-                normalizers.StripAccents(),
-                normalizers.Lowercase(),
-                normalizers.Precompiled(charsmap()),
-            ]
-        ),
-        pre_tokenizers.Sequence([SPACES, META(MARKER, "always")]),
-    ),
-    "deberta": (
-        lambda: STEPS(
-            [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(False, True)]
-        ),
-        META(MARKER, "first"),
-    ),
-    "nmt": (
-        lambda: STEPS([normalizers.Nmt(), normalizers.NFKC()]),
-        pre_tokenizers.Sequence([pre_tokenizers.Punctuation(), META(MARKER, "always")]),
-    ),
-    "nfd": (normalizers.NFD, pre_tokenizers.Sequence([SPACES, pre_tokenizers.Punctuation(), META(MARKER, "first")])),
-    "strip": (lambda: STEPS([normalizers.Strip(), normalizers.Prepend("x")]), META(MARKER, "never", False)),
-    "plain": (lambda: None, META(MARKER, "first", False)),
+    "xlmr": (lambda: [normalizers.Precompiled(charsmap())], [SPACES, META(MARKER, "always")]),
+    "bge": (lambda: [normalizers.Precompiled(charsmap()), REPLACE(Regex(" {2,}"), " ")], [META(MARKER, "always")]),
+    "albert": (of_albert, [SPACES, META(MARKER, "always")]),
+    "deberta": (of_deberta, [META(MARKER, "first")]),
+    "nmt": (lambda: [normalizers.Nmt(), normalizers.NFKC()], [MARKS, META(MARKER, "always")]),
+    "nfd": (lambda: [normalizers.NFD()], [SPACES, MARKS, META(MARKER, "first")]),
+    "strip": (lambda: [normalizers.Strip(), normalizers.Prepend("x")], [META(MARKER, "never", False)]),
+    "plain": (list, [META(MARKER, "first", False)]),
 }
 
 
-def train(way, byte_fallback=False, added=True):
+def joined(steps, sequence):
+    return sequence(steps) if len(steps) > 1 else steps[0]
+
+
+@functools.cache
+def trained():
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = META(MARKER, "always")
     trainer = trainers.UnigramTrainer(vocab_size=700, special_tokens=SPECIALS, unk_token="<unk>", show_progress=False)
-    words = [
-        "".join(c for c in text if c not in "<>\x00" and (ord(c) < 0x180 or c in "中文e\u0301"))[:200]
-        for text in texts_of(500, seed=1)
-    ]
+    kept = {*map(chr, range(1, 0x180)), *"中文\u0301"} - {*"<>"}
+    words = ["".join(c for c in text if c in kept)[:200] for text in texts_of(500, seed=1)]
     tokenizer.train_from_iterator(words, trainer)
-    file = json.loads(tokenizer.to_str())
+    return tokenizer.to_str()
+
+
+def train(way, byte_fallback=False, added=True):
+    file = json.loads(trained())
     file["model"]["byte_fallback"] = byte_fallback
     if byte_fallback:
         file["model"]["vocab"] += [[f"<0x{byte:02X}>", -20.5] for byte in range(256)]
     tokenizer = Tokenizer.from_str(json.dumps(file))
-    normalizer, splitter = WAYS[way]
-    if normalizer() is not None:
-        tokenizer.normalizer = normalizer()
-    tokenizer.pre_tokenizer = splitter
+    steps, splitters = WAYS[way]
+    if steps():
+        tokenizer.normalizer = joined(steps(), normalizers.Sequence)
+    tokenizer.pre_tokenizer = joined(splitters, pre_tokenizers.Sequence)
     tokenizer.decoder = decoders.Metaspace(MARKER, "never" if way == "strip" else "always")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
@@ -164,6 +162,8 @@ def wild(place, value):
 
 
 GROWS = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 9}
+GROWS = {"type": "Sequence", "normalizers": 6 * [GROWS]}
+TWICE = [["<s>", 0], ["<pad>", 0], ["</s>", 0], ["<unk>", 0], ["<mask>", 0], ["a", -1], ["a", -2]]
 REFUSED = [
     ({"normalizer": wild(0, 17)}, "multiple of 1024"),
     ({"normalizer": wild(0, 1 << 30)}, "multiple of 1024"),
@@ -172,19 +172,13 @@ REFUSED = [
     ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "*"}}, "base64"),
     ({"normalizer": {"type": "ByteLevel"}}, "NFKC"),
     ({"pre_tokenizer": {"type": "Punctuation", "behavior": "Removed"}}, "Isolated"),
-    (
-        {"normalizer": {"type": "Sequence", "normalizers": 6 * [GROWS]}},
-        "the steps of a normalizer must make at most 65536 bytes of one, got more",
-    ),
+    ({"normalizer": GROWS}, "the steps of a normalizer must make at most 65536 bytes of one, got more"),
     ({"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
     ({"pre_tokenizer": None}, "pre_tokenizer"),
     ({"decoder": {"type": "WordPiece"}}, "decoder"),
     ({"model__unk_id": None}, "unk_id"),
     ({"model__unk_id": 99999}, "unk_id"),
-    (
-        {"model__vocab": [["<s>", 0], ["<pad>", 0], ["</s>", 0], ["<unk>", 0], ["<mask>", 0], ["a", -1], ["a", -2]]},
-        '"a"',
-    ),
+    ({"model__vocab": TWICE}, '"a"'),
     ({"model__vocab": [["<s>", 0], ["<pad>", None]]}, "<pad>"),
 ]
 

@@ -8,26 +8,16 @@ import itertools
 import random
 import re
 import unicodedata
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from tokenizer_probe import (
-    ROOT,
-    SHARED,
-    ask,
-    check_byte_offsets,
-    first_of_words,
-    needs_shared,
-    of_texts,
-    offsets,
-    shared_texts,
-    write_vocabulary,
-)
+import tokenizer_probe
+import tokenizers
+from tokenizer_probe import SHARED, check_byte_offsets, first_of_words, offsets, write_vocabulary
+from transformers.models.bert import tokenization_bert_legacy as legacy
 
 from tokenizer_texts import SPECIALS, code_points, interesting_characters, random_strings, small_vocabulary
-
-legacy = pytest.importorskip("transformers.models.bert.tokenization_bert_legacy")
-tokenizers = pytest.importorskip("tokenizers")
 
 TABLE_VERSION = "14.0.0"  # of Unicode, in text/src/unicode/unicode_tables.inc
 
@@ -38,7 +28,8 @@ same_unicode = pytest.mark.skipif(
 
 
 def probe(texts, case, **more):
-    return ask({"pipeline": "bert-legacy", "lower": case == "lower"} | more, of_texts(texts))
+    options = {"pipeline": "bert-legacy", "lower": case == "lower"} | more
+    return tokenizer_probe.ask(options, tokenizer_probe.of_texts(texts))
 
 
 def legacy_words(texts, case):
@@ -125,17 +116,14 @@ def check_encodings(vocab_path, texts, case, least_agreement):
 @same_unicode
 @pytest.mark.parametrize("case", ["lower", "keep"])
 def test_random_strings(tmp_path, case):
-    vocab_path = write_vocabulary(tmp_path / "vocab.txt", small_vocabulary())
     texts = list(random_strings(10_000, seed={"lower": 1, "keep": 2}[case]))
-    check_encodings(vocab_path, texts, case, least_agreement=0.2)
+    check_encodings(write_vocabulary(tmp_path / "vocab.txt", small_vocabulary()), texts, case, least_agreement=0.2)
 
 
 def test_invalid_utf8_is_replaced_as_python_does():
     draw = random.Random(3)
-    raw = [
-        bytes(draw.choice((0x41, 0x20, 0x80, 0xBF, 0xC1, 0xC3, 0xE0, 0xED, 0xF0, 0xF4, 0xF5)) for _ in range(9))
-        for _ in range(3000)
-    ]
+    parts = (0x41, 0x20, 0x80, 0xBF, 0xC1, 0xC3, 0xE0, 0xED, 0xF0, 0xF4, 0xF5)
+    raw = [bytes(draw.choices(parts, k=9)) for _ in range(3000)]
     ours = probe(raw, "lower", words=True)
     decoded = [text.decode("utf-8", errors="replace") for text in raw]
     for text, got, want in zip(decoded, ours, legacy_words(decoded, "lower"), strict=True):
@@ -145,10 +133,10 @@ def test_invalid_utf8_is_replaced_as_python_does():
         assert firsts == [word[0] for word in want], ascii(text)
 
 
-@needs_shared
+@tokenizer_probe.needs_shared
 @pytest.mark.parametrize("name", ["bert_base_uncased_vocab.txt", "bert_base_chinese_vocab.txt"])
 def test_real_texts(name):
-    check_encodings(SHARED / "vocabs" / name, shared_texts(), "lower", least_agreement=0.9)
+    check_encodings(SHARED / "vocabs" / name, tokenizer_probe.shared_texts(), "lower", least_agreement=0.9)
 
 
 def naive_merges(words, size):
@@ -157,13 +145,11 @@ def naive_merges(words, size):
     alphabet = sorted({char for word in words for char in word})
     tokens = SPECIALS + alphabet + sorted({piece for parts in pieces.values() for piece in parts[1:]})
     while len(tokens) < size:
-        counts = {}
+        counts = Counter()
         for word, parts in pieces.items():
             for pair in itertools.pairwise(parts):
-                counts[pair] = counts.get(pair, 0) + words[word]
-        if not counts:
-            break
-        best = min(counts, key=lambda pair: (-counts[pair], [part.encode() for part in pair]))
+                counts[pair] += words[word]
+        best = min(counts, key=lambda pair: (-counts[pair], [part.encode() for part in pair]), default=None)
         if counts[best] < 2:
             break
         merged = best[0] + best[1][2:]
@@ -183,10 +169,7 @@ def test_trainer_is_the_naive_algorithm():
     draw = random.Random(7)
     stems = ["".join(draw.choice("abcdeé") for _ in range(draw.randrange(1, 6))) for _ in range(60)]
     texts = [" ".join(draw.choice(stems) + draw.choice(["", "s", "ing", "aaa"]) for _ in range(200)) for _ in range(5)]
-    words = {}
-    for text in texts:
-        for word in text.split():
-            words[word] = words.get(word, 0) + 1
+    words = Counter(" ".join(texts).split())
     for size in (40, 120, 400):
         (ours,) = probe(texts, "keep", train=size)
         assert ours["tokens"] == naive_merges(words, size)
@@ -194,7 +177,7 @@ def test_trainer_is_the_naive_algorithm():
 
 def test_trained_vocabulary_loses_nothing(tmp_path):
     """R-TOK-07: encoding and decoding give the normalised text back, and transformers reads the same ids."""
-    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    text = (tokenizer_probe.ROOT / "LICENSE").read_text(encoding="utf-8")
     (trained,) = probe([text], "lower", train=600)
     assert len(trained["tokens"]) == 600
     vocab_path = write_vocabulary(tmp_path / "vocab.txt", trained["tokens"])
