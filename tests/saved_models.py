@@ -196,14 +196,14 @@ for name, model_type, changes in (
     ("Qwen2MoeForCausalLM", "qwen2_moe", {"num_key_value_heads": 2}),
 ):
     command = "generate" if name.endswith(("LM", "LMHeadModel")) else "embed"
-    refuse(f"`{name}`", makers.foreign(name, **changes), f'got "{model_type}"', command)
+    refuse(f"`{name}`", makers.foreign(name, **changes), f'model_type "{model_type}" is not supported', command)
 for what, name, base in (
     ("`modules.json`", "modules.json", sentences(pooling("cls"))),
     ("`tokenizer.json`", "tokenizer.json", encoder("Model")),
     ("weights", "model.safetensors", encoder("Model")),
 ):
     refuse(f"a link to missing {what}", form(makers.dangling(name), base), name)
-refuse("`CLIPModel`", makers.clip, 'got "clip"')
+refuse("`CLIPModel`", makers.clip, 'model_type "clip" is not supported')
 part = "model-00002-of-00002.gguf"
 refuse("a later part of a GGUF model", makers.gguf_parts, "must be opened by the first", "generate", file=part)
 refuse("`BertForMaskedLM`, to predict", encoder("ForMaskedLM"), "must have a head of classification", "predict")
