@@ -96,15 +96,9 @@ def test_compiled_equals_eager_for_every_stream():
     assert len(compilations) <= 2, "one for the first stream, one for all others"
 
 
-@pytest.mark.parametrize(
-    ("x", "p", "message"),
-    [
-        (torch.ones(3), 1.0, r"\[dropout\] p must be in \[0, 1 - 2\^-17\), got 1$"),
-        (torch.ones(3), -0.1, r"\[dropout\] p must be .* got -0.1$"),
-        (torch.ones(3), float("nan"), r"\[dropout\] p must be .* got nan$"),
-        (torch.ones(3).long(), 0.1, r"\[dropout\] x must be float32, .* got Long$"),
-    ],
-)
-def test_errors(x, p, message):
-    with pytest.raises(ValueError, match=message):
-        dropout(x, p, 1, 1)
+def test_errors():
+    for p, message in ((1.0, r"in \[0, 1 - 2\^-17\), got 1$"), (-0.1, ".* got -0.1$"), (float("nan"), ".* got nan$")):
+        with pytest.raises(ValueError, match=rf"\[dropout\] p must be {message}"):
+            dropout(torch.ones(3), p, 1, 1)
+    with pytest.raises(ValueError, match=r"\[dropout\] x must be float32, .* got Long$"):
+        dropout(torch.ones(3).long(), 0.1, 1, 1)

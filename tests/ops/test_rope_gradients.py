@@ -28,19 +28,10 @@ def fresh_compiler():
 )
 def test_first_and_second_derivatives(layout, direction, heads_first, inplace):
     x = leaf(2, 2, 3, 6) if heads_first else leaf(2, 3, 2, 6)
+    options = {"layout": layout, "direction": direction, "heads_first": heads_first, "scale": 1.7, "rotary_dim": 4}
 
     def function(x):  # nonlinear around it, so that the second derivative is not zero
-        y = roformer_cpp.rope(
-            x.sin() if inplace else x,
-            POSITIONS,
-            layout=layout,
-            direction=direction,
-            heads_first=heads_first,
-            scale=1.7,
-            rotary_dim=4,
-            inplace=inplace,
-        )
-        return y.exp()
+        return roformer_cpp.rope(x.sin() if inplace else x, POSITIONS, **options, inplace=inplace).exp()
 
     assert gradcheck(function, x)
     assert gradgradcheck(function, x)

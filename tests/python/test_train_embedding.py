@@ -32,10 +32,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding  
 
 pytestmark = pytest.mark.usefixtures("registered")
 TANH = "torch.nn.modules.activation.Tanh"
-OURS = {
-    "RoFormer": {"position_encoding": "rope"},
-    "Bert": {"position_encoding": "learned", "family": "bert"},
-}
+OURS = {"RoFormer": {"position_encoding": "rope"}, "Bert": {"position_encoding": "learned", "family": "bert"}}
 LOSSES = [
     ("RoFormer", "MultipleNegativesRankingLoss", {}, (24, 12)),
     ("RoFormer", "TripletLoss", {}, ()),
