@@ -10,11 +10,9 @@ import transformers
 from torch.utils.data import DataLoader, Dataset
 
 import cli_support
-import roformer_cpp
 from cli_support import results
 from roformer_cpp import ShardDataset
 from shard_file import probe
-from training_case import ended, refuse_torch, script
 
 LENGTH = 16
 
@@ -166,54 +164,41 @@ def test_bytes_come_back(tmp_path):
 # ---- bad input
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda x: x[:140] + bytes([x[140] ^ 1]) + x[141:], "the checksum must be"),
-        (lambda x: x[:-1], r"do not fit the size, got \d+ bytes \(is the file truncated\?\)"),
-        (lambda x: b"", "a shard must have at least 128 bytes, got 0"),
-    ],
-)
-def test_damaged_shards(data, tmp_path, damage, message):
+def test_damaged_shards(data, tmp_path):
     """tests/data has each damage; these are those that the dataset alone would not see, too."""
     shutil.copytree(data, tmp_path / "data")
     shard = tmp_path / "data" / "train-00001.rfs"
-    shard.write_bytes(damage(shard.read_bytes()))
-    with pytest.raises(RuntimeError, match=rf"^\[shard\] .*train-00001\.rfs: .*{message}"):
-        ShardDataset(tmp_path / "data")
-    assert len(ShardDataset(tmp_path / "data", "valid"))  # its files are whole
-
-
-def test_unchecked_shards_must_have_their_size(data, tmp_path):
-    folder = tmp_path / "data"
-    shutil.copytree(data, folder)
-    (folder / "train-00001.rfs").write_bytes((folder / "train-00001.rfs").read_bytes()[:-1])
-    with pytest.raises(RuntimeError, match=r"^\[shard\] .*: the size must be \d+, got \d+ \(is the file truncated\?\)"):
-        ShardDataset(folder, check=False)
-    (folder / "train-00001.rfs").write_bytes(b"RFSHARD1")
-    with pytest.raises(RuntimeError, match=r"^\[shard\] .*: a shard must have at least 128 bytes, got 8"):
-        ShardDataset(folder, check=False)
-    assert lists(ShardDataset(folder, "valid", check=False)) == lists(ShardDataset(data, "valid"))
-
-
-def test_directories_that_are_none(data, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"^\[shards\] the data directory must exist, got .*nothing$"):
-        ShardDataset(tmp_path / "nothing")
-    with pytest.raises(RuntimeError, match=r"^\[data\] .* must be a directory made by prepare, got no data.json"):
-        ShardDataset(tmp_path)
-    with pytest.raises(RuntimeError, match=r"^\[data\] .* must have the split \"test\", got none"):
-        ShardDataset(data, "test")
-
-
-def test_bad_arguments_and_indices(data):
-    for options, kind, message in (
-        (dict(max_length=2), ValueError, r"^\[shards\] max_length must be at least 3, got 2"),
-        (dict(max_length=8.0), TypeError, r"^\[shards\] max_length must be an integer, got float"),
-        (dict(split="dev"), ValueError, r"^\[shards\] split must be one of train, valid, test, got 'dev'"),
-        (dict(check=1), TypeError, r"^\[shards\] check must be True or False, got 1"),
+    whole = shard.read_bytes()
+    for damaged, check, message in (
+        (whole[:140] + bytes([whole[140] ^ 1]) + whole[141:], True, "the checksum must be"),
+        (whole[:-1], True, r"do not fit the size, got \d+ bytes \(is the file truncated\?\)"),
+        (b"", True, "a shard must have at least 128 bytes, got 0"),
+        (whole[:-1], False, r"the size must be \d+, got \d+ \(is the file truncated\?\)"),
+        (b"RFSHARD1", False, "a shard must have at least 128 bytes, got 8"),
     ):
-        with pytest.raises(kind, match=message):
-            ShardDataset(data, **options)
+        shard.write_bytes(damaged)
+        with pytest.raises(RuntimeError, match=rf"^\[shard\] .*train-00001\.rfs: .*{message}"):
+            ShardDataset(tmp_path / "data", check=check)
+        # Files of the other split are whole.
+        assert lists(ShardDataset(tmp_path / "data", "valid", check=check)) == lists(ShardDataset(data, "valid"))
+
+
+def test_bad_arguments_and_indices(data, tmp_path):
+    for options, kind, message in (
+        (
+            dict(data_dir=tmp_path / "nothing"),
+            FileNotFoundError,
+            "shards] the data directory must exist, got .*nothing$",
+        ),
+        (dict(data_dir=tmp_path), RuntimeError, "data] .* must be a directory made by prepare, got no data.json"),
+        (dict(split="test"), RuntimeError, 'data] .* must have the split "test", got none'),
+        (dict(max_length=2), ValueError, "shards] max_length must be at least 3, got 2"),
+        (dict(max_length=8.0), TypeError, "shards] max_length must be an integer, got float"),
+        (dict(split="dev"), ValueError, "shards] split must be one of train, valid, test, got 'dev'"),
+        (dict(check=1), TypeError, "shards] check must be True or False, got 1"),
+    ):
+        with pytest.raises(kind, match=rf"^\[{message}"):
+            ShardDataset(**{"data_dir": data, **options})
     dataset = ShardDataset(data, max_length=LENGTH)
     rows = len(dataset)
     for index in (rows, -rows - 1):
@@ -224,9 +209,3 @@ def test_bad_arguments_and_indices(data):
     for index in (slice(2), "0", 1.0, True):
         with pytest.raises(TypeError, match=r"^\[shards\] a row must be an integer, got"):
             dataset[index]
-
-
-def test_without_torch():
-    _, said = ended(script(refuse_torch("import roformer_cpp; roformer_cpp.ShardDataset")))
-    assert said.strip().splitlines()[-1].startswith("ImportError: [roformer_cpp] ShardDataset needs PyTorch, got: ")
-    assert "ShardDataset" in roformer_cpp._MODULE_OF
