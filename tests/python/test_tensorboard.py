@@ -46,9 +46,8 @@ def test_what_is_refused(tmp_path):
     for wrong, got in ((3, "int"), (None, "NoneType"), ([1], "list")):
         with pytest.raises(TypeError, match=rf"\[tensorboard\] metrics must be a dictionary, got {got}"):
             roformer_cpp.scalars(wrong)
-    with pytest.raises(
-        FileNotFoundError, match=rf"\[tensorboard\] a run must have metrics.jsonl, got none in {tmp_path}"
-    ):
+    rule = rf"\[tensorboard\] a run must have metrics.jsonl, got none in {tmp_path}"
+    with pytest.raises(FileNotFoundError, match=rule):
         tensorboard.write(tmp_path)
 
 

@@ -103,6 +103,7 @@ def test_steps_equal_those_of_the_model_of_transformers(family, loss, options, s
 
 def save_ours(folder, encoding="kerple-log"):
     """A pretrained encoder of roformer, with its head."""
+    folder.mkdir(exist_ok=True)
     config = {**TINY_MODEL, "model_type": "rf_encoder", "position_encoding": encoding, "vocab_size": len(WORDS)}
     model = roformer_cpp.build_model(config, "RfEncoderForMaskedLM")
     with torch.no_grad():
@@ -133,7 +134,6 @@ def command(monkeypatch, *words):
 
 def test_the_command(tmp_path, monkeypatch, capsys):
     """With all options: what it prints and saves, twice the same."""
-    (tmp_path / "model").mkdir()
     save_ours(tmp_path / "model")
     train = write(tmp_path / "train.tsv", records("anchor", "positive", "negative"))
     valid = write(tmp_path / "valid.csv", records("sentence1", "sentence2", "score", count=30))
@@ -157,6 +157,9 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     plot_loss(steps, tmp_path / "loss.png")
 
 
+ADAPTED = ["--loss", "MultipleNegativesRankingLoss", "--learning-rate", 1e-2, "--lora-rank", 3]
+
+
 @pytest.mark.parametrize("family", ["ours", "ModernBert"])
 def test_adapters(family, tmp_path, monkeypatch, capsys):
     """peft's files on the old weights, and the merged model, give the same vectors everywhere."""
@@ -168,7 +171,7 @@ def test_adapters(family, tmp_path, monkeypatch, capsys):
         save_encoder(model, family, pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3)
         roformer_cpp.Tokenizer(model).save_pretrained(model)  # tokenizer.json, which transformers needs of this family
     train = write(tmp_path / "train.jsonl", records("anchor", "positive"))
-    options = ["--loss", "MultipleNegativesRankingLoss", "--learning-rate", 1e-2, "--lora-rank", 3, "--epochs", 3]
+    options = [*ADAPTED, "--epochs", 3]
     assert command(monkeypatch, "--model", model, "--output", output, "--train", train, *options) == 0
     assert "metric" not in json.loads(capsys.readouterr().out)
     merged = opened(output)
@@ -188,7 +191,7 @@ def test_adapters_leave_other_modules(tmp_path, monkeypatch, capsys):
     size = save_encoder(model).config.hidden_size
     save_modules(model, {"pooling_mode": "mean", "embedding_dimension": size}, [(torch.nn.Linear(size, 8), TANH)])
     train = write(tmp_path / "train.jsonl", records("anchor", "positive"))
-    options = ["--loss", "MultipleNegativesRankingLoss", "--learning-rate", 1e-2, "--lora-rank", 3, "--epochs", 5]
+    options = [*ADAPTED, "--epochs", 5]
     kept = []
     in_memory = train_embedding._trained
     monkeypatch.setattr(train_embedding, "_trained", lambda *of: (in_memory(*of), kept.append(of[0].encode(TEXTS)))[0])
@@ -249,7 +252,6 @@ def test_lengths_of_roberta(tmp_path, monkeypatch, capsys):
 
 def test_the_default_prompt_is_trained_with(tmp_path, monkeypatch, capsys):
     """As vectors are computed with it."""
-    (tmp_path / "plain").mkdir()
     model, columns, found = opened(save_ours(tmp_path / "plain")), records("anchor", "positive"), []
     model.prompts, model.default_prompt_name = {"first": f"{texts(1, 7)[0]} "}, "first"
     model.save_pretrained(str(tmp_path / "prompted"), create_model_card=False)
@@ -281,7 +283,6 @@ def hears_interrupts():
 @pytest.mark.parametrize(("ends", "loss", "more", "step", "begins"), RUNS, ids=[each[0].name for each in RUNS])
 def test_a_stopped_run_continues_with_the_same_bits(ends, loss, more, step, begins, tmp_path, monkeypatch, capsys):
     """In its second or third epoch, with dropout. SIGKILL in a process of its own."""
-    (tmp_path / "model").mkdir()
     save_ours(tmp_path / "model")
     keys = ("sentence1", "sentence2", "score") if "Similarity" in loss else ("anchor", "positive")
     train = write(tmp_path / "train.jsonl", records(*keys))
@@ -297,9 +298,8 @@ def test_a_stopped_run_continues_with_the_same_bits(ends, loss, more, step, begi
     with monkeypatch.context() as patched:
         patched.setattr(sentence_transformers.SentenceTransformerTrainer, "training_step", training_step)
         if ends == signal.SIGKILL:
-            process = multiprocessing.get_context("fork").Process(
-                target=train_embedding.main, args=[[*map(str, stopped)]]
-            )
+            call = {"target": train_embedding.main, "args": [[*map(str, stopped)]]}
+            process = multiprocessing.get_context("fork").Process(**call)
             process.start()
             process.join(120)
             assert process.exitcode == -ends
@@ -327,7 +327,6 @@ def test_a_stopped_run_continues_with_the_same_bits(ends, loss, more, step, begi
 
 
 def test_refused_options(tmp_path, monkeypatch, capsys):
-    (tmp_path / "model").mkdir()
     save_ours(tmp_path / "model")
     words = models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]")
     table = StaticEmbedding(tokenizers.Tokenizer(words), embedding_dim=8)

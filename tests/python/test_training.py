@@ -72,13 +72,9 @@ def test_lines_of_a_killed_run_are_not_given_again(data, tmp_path):
             file.write(json.dumps(dict(type="train", step=step, loss=99.0)) + "\n")
         file.write('no object\n{"type": "tr')
     seen = []
-
-    def one(line):
-        seen.append(line)
-        return False
-
     with pytest.warns(RuntimeWarning, match=r"\[pretrain\] .*metrics.jsonl has 1 damaged lines"):
-        again = pretrain(None, data, output, resume=True, callback=one, threads=1)
+        callback = [seen.append, lambda line: False]
+        again = pretrain(None, data, output, resume=True, callback=callback, threads=1)
     assert seen[0]["step"] == stopped.steps + 1 and all(line["loss"] != 99.0 for line in seen)
     assert lines_of(output / "metrics.jsonl") == stopped.metrics + again.metrics
 
@@ -98,12 +94,8 @@ def test_an_exception_in_a_callback_stops_the_run(data, tmp_path):
 
 def running(data, output):
     """Python in the middle of a run."""
-    code = (
-        "import roformer_cpp\n"
-        "def show(line):\n"
-        "    print(line['step'], flush=True)\n"
-        f"roformer_cpp.pretrain({case.LONG!r}, {str(data)!r}, {str(output)!r}, callback=show, threads=1)\n"
-    )
+    code = "import roformer_cpp\nshow = lambda line: print(line['step'], flush=True)\n"
+    code += f"roformer_cpp.pretrain({case.LONG!r}, {str(data)!r}, {str(output)!r}, callback=show, threads=1)\n"
     process = case.script(code, session=True)
     assert process.stdout.readline() == "1\n", case.ended(process)
     return process
@@ -146,11 +138,9 @@ def test_a_program_whose_python_has_ended_does_not_start():
 
 def test_training_needs_no_torch_in_python(data, trained, tmp_path):
     needs_program()  # the script of a package asks Python where torch lies
-    code = (
-        "import roformer_cpp\n"
-        f"result = roformer_cpp.pretrain({case.RUN!r}, {str(data)!r}, {str(tmp_path / 'run')!r}, threads=1)\n"
-        "assert result.is_finished and result.messages and 'numpy' not in sys.modules\n"
-    )
+    given = f"{case.RUN!r}, {str(data)!r}, {str(tmp_path / 'run')!r}, threads=1"
+    code = f"import roformer_cpp\nresult = roformer_cpp.pretrain({given})\n"
+    code += "assert result.is_finished and result.messages and 'numpy' not in sys.modules\n"
     assert case.ended(case.script(case.refuse_torch(code))) == (0, "")  # and shows no messages
     assert case.same_model(tmp_path / "run", trained[0])
 
@@ -163,16 +153,23 @@ def test_messages_are_shown_on_demand(data, tmp_path, capfd):
 
 # ---- vocabulary and shards
 
+MADE = {name: name for name in ("data/train-00000.rfs", "data/valid-00000.rfs")}
+MADE |= {"v/vocab.txt": "vocabulary/vocab.txt"}
+
+
+def assert_prepared(folder, prepared):
+    """v/ and data/ of a folder have the bytes of what the command made."""
+    for ours, theirs in MADE.items():
+        assert (folder / ours).read_bytes() == (prepared / theirs).read_bytes(), ours
+
 
 def test_from_texts_to_shards(prepared, tmp_path):
     result = vocab(prepared / "corpus", tmp_path / "v" / "vocab.txt", size=150)
     assert result["size"] == 150
-    assert (tmp_path / "v" / "vocab.txt").read_bytes() == (prepared / "vocabulary" / "vocab.txt").read_bytes()
     files = sorted((prepared / "corpus").iterdir())
     result = prepare(files, tmp_path / "v", tmp_path / "data", valid_fraction=0.2)
     assert result["documents"] == 16 and result["output"] == str(tmp_path / "data")
-    for name in ("train-00000.rfs", "valid-00000.rfs"):
-        assert (tmp_path / "data" / name).read_bytes() == (prepared / "data" / name).read_bytes()
+    assert_prepared(tmp_path, prepared)
     assert vocab(None, tmp_path / "bytes", bytes=True)["size"] == 261
 
 
@@ -184,11 +181,9 @@ def documents(prepared):
 def test_from_records_to_shards(prepared, tmp_path):
     """Texts, and dictionaries as those of a streaming data set, which is longer than the pipe to the program."""
     vocab(documents(prepared), tmp_path / "v" / "vocab.txt", size=150)
-    assert (tmp_path / "v" / "vocab.txt").read_bytes() == (prepared / "vocabulary" / "vocab.txt").read_bytes()
     rows = ({"body": text, "id": 1} for text in documents(prepared))
     prepare(rows, tmp_path / "v", tmp_path / "data", field="body", valid_fraction=0.2)
-    for name in ("train-00000.rfs", "valid-00000.rfs"):
-        assert (tmp_path / "data" / name).read_bytes() == (prepared / "data" / name).read_bytes()
+    assert_prepared(tmp_path, prepared)
     texts = [f"ab\n\u2028 é {number} " * 200 for number in range(2000)]  # 5 MB
     (tmp_path / "big.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     prepare(iter(texts), tmp_path / "v", tmp_path / "streamed")

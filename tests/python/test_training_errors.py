@@ -105,8 +105,7 @@ def test_the_program_of_a_wheel_finds_torch_elsewhere(tmp_path, monkeypatch):
     program = str(package / "bin" / "roformer")
     package.mkdir(parents=True)
     monkeypatch.setenv("LD_LIBRARY_PATH", known)
-    plain = {"ROFORMER_PYTHON": sys.executable, **os.environ}
-    assert _library.program_environment(program) == plain  # of a build
+    assert _library.program_environment(program) == {"ROFORMER_PYTHON": sys.executable, **os.environ}  # of a build
     monkeypatch.setattr(_library, "__file__", str(package / "_library.py"))
     torch = Path(find_spec("torch").origin).parent
     assert _library.program_environment(program)["LD_LIBRARY_PATH"] == f"{torch / 'lib'}:{known}"
