@@ -33,8 +33,7 @@ def configuration(name, keys, **changes):
 
 
 def inputs(kind):
-    generator = torch.Generator().manual_seed(1)
-    given = {"input_ids": torch.randint(WORDS, (B, T), generator=generator)}
+    given = {"input_ids": torch.randint(WORDS, (B, T), generator=torch.Generator().manual_seed(1))}
     if kind == "mask":
         given["attention_mask"] = torch.ones(B, T, dtype=torch.int64)
         given["attention_mask"][0, T - 3 :] = 0
@@ -50,8 +49,7 @@ def run(model, given, device, autocast=False):
     model.zero_grad()
     with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=autocast):
         found = model(**given, dropout_key=(3, 5))
-    loss = found["hidden"].float().square().sum()
-    loss.backward()
+    found["hidden"].float().square().sum().backward()
     results = {"hidden": found["hidden"].detach().cpu()}
     if model.config["is_decoder"] and len(given) == 1:
         results["cached"] = cached(model, given["input_ids"])

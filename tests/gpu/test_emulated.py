@@ -60,13 +60,11 @@ def test_pretraining_has_the_losses_of_the_cpu(prepared, tmp_path, precision):
     command(*pretrain(prepared, config, tmp_path / "gpu"), "--device", "cuda:1")
     close = tol.EMULATED if precision == "float32" else tol.EMULATED_BF16
     assert losses(tmp_path / "gpu") == pytest.approx(losses(tmp_path / "cpu"), rel=close)
-    state = json.loads((tmp_path / "gpu" / "checkpoint-6" / "state.json").read_text())
-    assert state["platform"]["device"] == "cuda"
+    assert json.loads((tmp_path / "gpu" / "checkpoint-6" / "state.json").read_text())["platform"]["device"] == "cuda"
 
 
 def test_a_resumed_run_has_the_same_bits_on_the_device_and_goes_on_on_another(prepared, tmp_path):
-    config = run_file(tmp_path / "run.json", **ROWS)
-    first = pretrain(prepared, config, tmp_path / "run")
+    first = pretrain(prepared, run_file(tmp_path / "run.json", **ROWS), tmp_path / "run")
     command(*first, "--device", "cuda")
     whole = {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.safetensors")}
     lines = metrics(tmp_path / "run")

@@ -68,8 +68,7 @@ def make_case(queries=41, keys=41, batch=1, heads=2, key_heads=1, features=6, va
 
 def of_dtype(options, dtype):
     row = torch.float64 if dtype == torch.float64 else torch.float32
-    rows = ("cos", "sin", "key_exponents")
-    return {name: x.to(row) if name.endswith(rows) else x for name, x in options.items()}
+    return {name: x.to(row) if name.endswith(("cos", "sin", "key_exponents")) else x for name, x in options.items()}
 
 
 def assert_close(ours, truth, dtype):

@@ -45,8 +45,7 @@ def test_import_loads_neither_triton_nor_cuda():
         "assert [n for n in sys.modules if n.startswith('roformer_cpp.gpu')] == "
         "['roformer_cpp.gpu', 'roformer_cpp.gpu.library']"
     )
-    package = Path(library.__file__).parents[2]
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=package)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(library.__file__).parents[2])
 
 
 def test_shapes_under_fake_tensors():
@@ -78,8 +77,7 @@ def test_what_a_device_lacks(monkeypatch):
 
 def test_a_device_without_support_gets_one_warning(monkeypatch):
     monkeypatch.setattr(library, "missing", lambda device: "a better GPU")
-    runs = functools.cache(launch._runs_kernels.__wrapped__)
-    monkeypatch.setattr(launch, "_runs_kernels", runs)
+    monkeypatch.setattr(launch, "_runs_kernels", functools.cache(launch._runs_kernels.__wrapped__))
     x, rows = torch.ones(1, 1, 1, 2), torch.zeros(1, 1, 1)
     with pytest.warns(RuntimeWarning, match=r"\[roformer_cpp\] the kernels for GPUs need a better GPU; ") as warnings:
         assert not rotate(x, rows, rows, "pairs").any() and not rotate(x, rows, rows, "pairs").any()

@@ -29,8 +29,7 @@ def test_float32_rows_are_the_rows_of_the_cpu():
 
 @pytest.mark.usefixtures("implementation")
 def test_values_in_float64():
-    freqs = frequencies(500000.0, 10, CPU)
-    cos, sin = rope_table(torch.tensor(POSITIONS), *freqs, dtype=torch.float64)
+    cos, sin = rope_table(torch.tensor(POSITIONS), *frequencies(500000.0, 10, CPU), dtype=torch.float64)
     with mpmath.workdps(60):
         for i, position in enumerate(POSITIONS):
             for pair in range(5):

@@ -28,8 +28,7 @@ def philox(seed, stream, blocks):
 
 def kept(count, p, seed, stream):
     words = philox(seed, stream, -(-count // 8))
-    numbers = np.stack([words & 0xFFFF, words >> 16], -1).reshape(-1)
-    return numbers[:count] >= round(65536 * p)
+    return np.stack([words & 0xFFFF, words >> 16], -1).reshape(-1)[:count] >= round(65536 * p)
 
 
 def test_philox_known_answer():
@@ -72,8 +71,7 @@ def test_derivatives():
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_operator_contract(dtype, requires_grad):
-    x = torch.randn(3, 5).to(dtype).requires_grad_(requires_grad)
-    torch.library.opcheck(dropout.default, (x, 0.3, 1, 2))
+    torch.library.opcheck(dropout.default, (torch.randn(3, 5).to(dtype).requires_grad_(requires_grad), 0.3, 1, 2))
 
 
 def test_compiled_equals_eager_for_every_stream():

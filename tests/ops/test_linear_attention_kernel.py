@@ -175,8 +175,7 @@ def arguments(dtype=torch.float32, requires_grad=True):
     torch.manual_seed(0)
     row = torch.float64 if dtype == torch.float64 else torch.float32
     q, k, v, _ = (x.to(dtype).requires_grad_(requires_grad) for x in make_case(7, 7))
-    mask = torch.rand(2, 7) < 0.8
-    options = {"feature_map": "elu", "direction": "causal", "key_mask": mask, "eps": 0.1}
+    options = {"feature_map": "elu", "direction": "causal", "key_mask": torch.rand(2, 7) < 0.8, "eps": 0.1}
     return (q, k, v), options | rotations(7, 7, 2, dtype=row)
 
 

@@ -65,8 +65,7 @@ def test_first_and_second_derivatives(layout, batch, direction):
     assert gradcheck(function, (x, cos, sin))
     assert gradgradcheck(function, (x, cos, sin))
     for trained in range(3):
-        inputs = [t if i == trained else t.detach() for i, t in enumerate((x, cos, sin))]
-        assert gradcheck(function, inputs)
+        assert gradcheck(function, [t if i == trained else t.detach() for i, t in enumerate((x, cos, sin))])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -106,9 +105,8 @@ def test_frequencies_by_token(positions_shape, freqs_shape, low):
     freqs = normal(*freqs_shape).abs()
     freqs_lo = freqs * 2.0**-55 if low else None
     cos, sin = roformer_cpp.rope_table(positions, freqs, freqs_lo, scale=0.7, dtype=torch.float64)
-    theta = np.broadcast_to(freqs.numpy(), (*positions_shape, 3))
     # Angles to 1.5e4: the float64 product is off by their half ulp, the low part by less.
-    angle = positions.numpy()[..., None] * theta
+    angle = positions.numpy()[..., None] * np.broadcast_to(freqs.numpy(), (*positions_shape, 3))
     atol = tolerances.TABLE_F64 * (angle.max(initial=1) + 1)
     np.testing.assert_allclose(cos.numpy(), 0.7 * np.cos(angle), rtol=0, atol=atol)
     np.testing.assert_allclose(sin.numpy(), 0.7 * np.sin(angle), rtol=0, atol=atol)

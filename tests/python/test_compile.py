@@ -31,8 +31,7 @@ def rotation(tokens):
 
 
 def packed(q):
-    ends = torch.tensor([0, 3, q.shape[1]])
-    return roformer_cpp.attention(q[:1], q[:1], q[:1], cu_seqlens=ends)
+    return roformer_cpp.attention(q[:1], q[:1], q[:1], cu_seqlens=torch.tensor([0, 3, q.shape[1]]))
 
 
 FUNCTIONS = {
@@ -389,5 +388,4 @@ def test_whole_calls_pass_opcheck():
     names = ["q", "k", "v", *["encoding"] * (len(tensors) - 4), "encoding_positions"]
     words, numbers = ["auto", layer.attention.encoding._text], [-1, -1, 0, 0, 6]
     opcheck(torch.ops.roformer_python.attention, words, tensors, names, numbers, [0.0, float("nan")])
-    seed = torch.tensor(5)
-    opcheck(torch.ops.roformer_python.dropout, [], [q, seed], ["x", "seed"], [3], [0.5])
+    opcheck(torch.ops.roformer_python.dropout, [], [q, torch.tensor(5)], ["x", "seed"], [3], [0.5])

@@ -269,8 +269,7 @@ def test_encodings_by_name_and_combined():
     encoding = roformer_cpp.encoding("plain-shaw", **shape, max_relative_position=3)
     assert len(list(encoding.parameters())) == 4
     q, k, v = torch.randn(3, 2, 5, 2, 8)
-    out = roformer_cpp.attention(q, k, v, encoding.terms(torch.arange(5), layer=1))
-    out.sum().backward()
+    roformer_cpp.attention(q, k, v, encoding.terms(torch.arange(5), layer=1)).sum().backward()
     assert encoding.get_parameter("layer.1.key").grad is not None
     both = roformer_cpp.combine_encodings([encoding, roformer_cpp.encoding("rope", **shape)])
     terms = both.terms(torch.arange(5), layer=1)
@@ -427,8 +426,7 @@ class Dropping(PlainLearned):
         self.drop = nn.Dropout(0.5)
 
     def shared(self, positions, key_positions, dtype):
-        rows = self.drop(torch.ones(1, 2 * 32 - 1))
-        return Terms(bias=DistanceTable(rows, -31, 31))
+        return Terms(bias=DistanceTable(self.drop(torch.ones(1, 2 * 32 - 1)), -31, 31))
 
 
 def test_the_mode_reaches_the_module(tmp_path):

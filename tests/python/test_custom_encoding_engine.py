@@ -139,10 +139,6 @@ def by_pair(self, layer, shared):
     return Terms(pair_bias=-distance.abs().float())
 
 
-def kappa_at_the_end(self, layer, shared):
-    return Terms(key_score=shared[1][:, None].float()) if layer == LAYERS - 1 else Terms()
-
-
 def length(shared):
     return 1 + int(shared[1].max())
 
@@ -195,12 +191,8 @@ def of_tokens(self, layer, shared, projections, token_numbers):
 
 
 ON_TOKENS = dict(layer_terms=of_tokens, numbers_per_token=1, token_numbers=lambda self, layer, x: x[..., :1])
-BY_LENGTH = "that changes with the length"
 REFUSED = {
-    "words": (
-        made(kerple, words=lambda self, words, *_: 2 * words),
-        "word embeddings changed by an encoding of Python",
-    ),
+    "words": (made(kerple, words=lambda self, x, *_: 2 * x), "word embeddings changed by an encoding of Python"),
     "layers": (
         made(kerple, layer_input=lambda self, layer, x: torch.ones(*x[0].shape, SIZES["hidden_size"])),
         "vectors added to the input of every layer by an encoding of Python",
@@ -211,15 +203,18 @@ REFUSED = {
     "input of sequences alone": (made(nothing, input=added_to_sequences), VECTORS),
     "rotations": (made(lambda s, i, x: Terms(query=rotation_of(x[0]), key=rotation_of(x[1]))), "query (R^q)"),
     "rope and values": (made(lambda self, layer, shared: Terms(value=rotation_of(shared[1]))), "value (R^v)"),
-    "kappa of one layer": (made(kappa_at_the_end), "key_score (kappa)"),
+    "kappa of one layer": (
+        made(lambda s, i, x: Terms(key_score=x[1][:, None].float()) if i == LAYERS - 1 else Terms()),
+        "key_score (kappa)",
+    ),
     "P": (made(by_pair), "pair_bias (P)"),
     "queries and keys": (made(bias, reads_vectors=True), "terms that depend on queries and keys"),
-    "length": (made(bias_by_length), f"bias (b) {BY_LENGTH}"),
-    "length beside a mask": (made(head_by_length), f"bias (b) {BY_LENGTH}"),
-    "length beside long vectors": (made(keys_by_length, width=(DIM,)), f"key_table (K) {BY_LENGTH}"),
-    "length beside a long head": (made(units_by_length), f"position_bias (w) {BY_LENGTH}"),
+    "length": (made(bias_by_length), "bias (b) that changes with the length"),
+    "length beside a mask": (made(head_by_length), "bias (b) that changes with the length"),
+    "length beside long vectors": (made(keys_by_length, width=(DIM,)), "key_table (K) that changes with the length"),
+    "length beside a long head": (made(units_by_length), "position_bias (w) that changes with the length"),
     "infinity": (made(window, beyond=-torch.inf), "bias (b) with a number that is not finite"),
-    "scale of long sequences": (made(far_from_start), f"a scale (s) {BY_LENGTH}"),
+    "scale of long sequences": (made(far_from_start), "a scale (s) that changes with the length"),
     "some layers": (made(lambda s, i, x: bias(s, i, x) if i else Terms()), "bias (b) in some layers alone"),
     "scales": (made(lambda self, layer, shared: Terms(scale=1.0 / (1 + layer))), "a scale (s) for each layer"),
 }

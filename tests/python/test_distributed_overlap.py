@@ -83,6 +83,5 @@ def test_a_checkpoint_in_writing_is_kept_when_the_loss_is_not_finite(data, tmp_p
     run = dict(stages=[dict(max_length=16, batch=8, accumulate=4, steps=9)], schedule=schedule, clip_norm=0)
     run |= dict(checkpoint_every_steps=4, evaluate_every_steps=0)
     errors(pretrain(2, data, tmp_path, "run", run=run), r"must be finite, got .* at step 5")
-    names = {path.name for path in (tmp_path / "run").glob("*checkpoint-*")}
-    assert names == {"checkpoint-4"}
+    assert {path.name for path in (tmp_path / "run").glob("*checkpoint-*")} == {"checkpoint-4"}
     assert re.search(r'"step": 4', (tmp_path / "run" / "checkpoint-4" / "state.json").read_text())

@@ -85,8 +85,7 @@ def test_streams_keep_order_and_read_as_they_are_asked(encoder):
     assert read == []
     first = next(stream)
     assert read == [0, 1, 2]
-    rest = [first, *stream]
-    assert np.array_equal(np.stack(rest), engine.embed([TEXTS[i % len(TEXTS)] for i in range(10)]))
+    assert np.array_equal(np.stack([first, *stream]), engine.embed([TEXTS[i % len(TEXTS)] for i in range(10)]))
     assert list(engine.embed_stream([])) == []
 
 

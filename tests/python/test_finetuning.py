@@ -100,8 +100,7 @@ def test_names_of_fields_and_warnings(trained, task, tmp_path):
     rows = [json.loads(line) for line in task["train"].read_text().splitlines()]
     path = task_files.write(tmp_path / "renamed.jsonl", [dict(words=row["text"], kind=row["label"]) for row in rows])
     options = dict(epochs=1, learning_rates=1e-2, threads=1, columns={"text": "words", "label": "kind"})
-    out = tmp_path / "out"
-    result = finetune(trained[0], [path], out, task="classification", valid_fraction=0.25, **options)
+    result = finetune(trained[0], [path], tmp_path / "out", task="classification", valid_fraction=0.25, **options)
     with pytest.warns(RuntimeWarning, match=r"\[finetune\] 160 of the 160 records of the valid file") as caught:
         finetune(trained[0], [path], tmp_path / "other", task="classification", valid=path, **options)
     assert caught[0].filename == __file__

@@ -98,8 +98,7 @@ def test_masks_and_packed_sequences():
     unit, x = made()
     mask = torch.ones(B, 1, 1, T, dtype=torch.bool)
     mask[..., 7:] = False
-    allowed = mask[0, 0, 0].expand(T, T)
-    expected = formula(unit, x, allowed=allowed)
+    expected = formula(unit, x, allowed=mask[0, 0, 0].expand(T, T))
     assert (unit(x, mask=mask) - expected).abs().max() <= tol.MODEL_F64 * expected.abs().max()
     packed = unit(x[:1], cu_seqlens=torch.tensor([0, 4, T]))
     for begin, end in ((0, 4), (4, T)):

@@ -202,8 +202,7 @@ def test_the_page_shows_the_numbers(page):
         found = rows(browser)
         assert len(found) == query + 1
         for key, _, *numbers in found:
-            parts = vars(expected.layers[layer]).values()
-            for number, part in zip(numbers, parts, strict=True):
+            for number, part in zip(numbers, vars(expected.layers[layer]).values(), strict=True):
                 assert float(number) == pytest.approx(part[head, query, int(key)].item(), abs=2e-3)
         assert browser.find_element(By.ID, "name").text == f"Layer {layer}, head {head}"
     assert [entry["message"] for entry in browser.get_log("browser")] == []

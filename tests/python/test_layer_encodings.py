@@ -56,8 +56,7 @@ def test_vectors_of_every_layer_reach_the_projections():
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_what_acts_on_the_input_is_refused_by_name(name):
     encoding = made(name, **OUTSIDE[name])
-    beside = roformer_cpp.combine_encodings([made("rope"), encoding])
-    for given in (encoding, beside):
+    for given in (encoding, roformer_cpp.combine_encodings([made("rope"), encoding])):
         for make in (Attention, EncoderLayer):
             with pytest.raises(ValueError, match=rf"^\[attention\] encoding must act in .* got {name}, which acts on"):
                 make(C, H, given)

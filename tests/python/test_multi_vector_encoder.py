@@ -2,6 +2,7 @@
 Stanford's ColBERT."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -66,8 +67,7 @@ def test_sentence_transformers(encoder, tmp_path, expansion):
 
 
 def save_pylate(folder, encoder, **config):
-    for file in encoder.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(encoder, folder, dirs_exist_ok=True)
     torch.manual_seed(4)
     dense = torch.nn.Linear(24, 8, bias=False)
     save_modules(folder, dense=[(dense, "torch.nn.modules.linear.Identity")], model_type="ColBERT", **config)
@@ -94,8 +94,7 @@ def test_pylate(encoder, tmp_path, config):
 
 
 def test_colbert(encoder, tmp_path):
-    for file in encoder.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(encoder, tmp_path, dirs_exist_ok=True)
     weights = load_file(tmp_path / "model.safetensors")
     torch.manual_seed(5)
     weights = {"bert." + name: tensor for name, tensor in weights.items()} | {"linear.weight": torch.randn(8, 24)}

@@ -108,8 +108,7 @@ def test_by_name(model, tmp_path):
 def test_compiled(name):
     """In one graph where the attention interface is taken; the others break it at their attention."""
     model = models.build(models.FAMILIES[name])
-    whole = name not in ("roformer", "deberta-v2")
-    compiled = torch.compile(patched_copy(model), backend="aot_eager", fullgraph=whole)
+    compiled = torch.compile(patched_copy(model), backend="aot_eager", fullgraph=name not in ("roformer", "deberta-v2"))
     for padding in ("none", "right"):
         given = models.batch(padding)
         with torch.no_grad():

@@ -57,8 +57,7 @@ def test_forms_say_what_masks_say(name, queries, past, cut, bool_masks):
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_other_functions_have_no_form(name):
-    made = make_mask(2, 5, 5, mask_function=UNKNOWN[name], dtype=torch.float32)
-    assert noted_form(made) is None
+    assert noted_form(make_mask(2, 5, 5, mask_function=UNKNOWN[name], dtype=torch.float32)) is None
 
 
 def test_forms_of_other_calls():

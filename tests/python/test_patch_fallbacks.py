@@ -96,8 +96,7 @@ def test_attention_to_an_encoder(name):
     mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2, [1] * 2 + [0] * 4])
     options = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask}
     out, reasons = said(models.logits, patched_copy(model), given, **options)
-    left = reason("RoFormerSelfAttention", "attention to an encoder")
-    assert reasons == (left if "roformer" in name else [])
+    assert reasons == (reason("RoFormerSelfAttention", "attention to an encoder") if "roformer" in name else [])
     assert close(out, models.logits(model, given, **options))
 
 

@@ -42,8 +42,7 @@ def test_hooks_and_attention(model):
     assert torch.equal(seen[0], out.hidden_states[1])
     found = roformer_cpp.inspect(model, IDS[0]).layers[1]
     assert (found.weights - out.attentions[1][0]).abs().max() <= tol.SCORE_PARTS_F32["atol"]
-    parts = (found.content + found.encoding).softmax(-1)
-    torch.testing.assert_close(parts, found.weights, **tol.SCORE_PARTS)
+    torch.testing.assert_close((found.content + found.encoding).softmax(-1), found.weights, **tol.SCORE_PARTS)
 
 
 @pytest.mark.parametrize("kind", ["whole", "LoRA"])

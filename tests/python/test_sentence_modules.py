@@ -39,8 +39,7 @@ def layered(folder, family, weights, start, states=True, **changes):
     from transformers import BertTokenizerFast
 
     save_encoder(folder / "encoder", family, num_hidden_layers=3, **changes)
-    tokenizer = BertTokenizerFast(str(folder / "encoder/vocab.txt"), model_max_length=24)
-    tokenizer.save_pretrained(folder / "encoder")
+    BertTokenizerFast(str(folder / "encoder/vocab.txt"), model_max_length=24).save_pretrained(folder / "encoder")
     encoder = Transformer(str(folder / "encoder"), config_kwargs={"output_hidden_states": True} if states else {})
     layers = WeightedLayerPooling(24, 3, start, torch.nn.Parameter(torch.tensor(weights)))
     theirs = theirs_module.SentenceTransformer(modules=[encoder, layers, Pooling(24), Normalize()], device="cpu")
@@ -129,19 +128,17 @@ def test_refused_auto_encoder(tmp_path):
 # ---- HierarchicalTokenPooling
 
 
-def pooled(folder, save=True, **options):
+def pooled(folder, **options):
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
     from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
 
-    if not (folder / "encoder").exists():
-        save_encoder(folder / "encoder")
+    save_encoder(folder / "encoder")
     torch.manual_seed(3)
     level = dict(module_input_name="token_embeddings")
     dense = Dense(24, 8, bias=False, activation_function=torch.nn.Identity(), **level)
     modules = [Transformer(str(folder / "encoder")), dense, Normalize(**level), HierarchicalTokenPooling(**options)]
     theirs = theirs_module.MultiVectorEncoder(modules=modules, device="cpu")
-    if save:
-        theirs.save(str(folder / "saved"))
+    theirs.save(str(folder / "saved"))
     return folder / "saved", theirs
 
 
@@ -161,8 +158,7 @@ def test_token_pooling_of_a_call(tmp_path):
     from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling as Pooling
 
     folder, theirs = pooled(tmp_path)
-    place = next(folder.glob("*_HierarchicalTokenPooling"))
-    write(place / "config.json", pool_factor=1.0)
+    write(next(folder.glob("*_HierarchicalTokenPooling")) / "config.json", pool_factor=1.0)
     ours = MultiVectorEncoder(folder)
     of_queries = Pooling(3.0, num_protected_tokens=2, normalize_embeddings=False, tasks=["query"])
     for given, pooling in ((2, Pooling(2.0)), (1.5, Pooling(1.5)), (of_queries, of_queries)):

@@ -22,10 +22,7 @@ def folder(tmp_path_factory):
     """corpus/, vocabulary/, and data/ with several shards in each split."""
     folder = tmp_path_factory.mktemp("shards")
     cli_support.make_data(folder)
-    results(
-        "prepare", "--input", folder / "corpus", "--model", folder / "vocabulary", "--output", folder / "data",
-        "--valid-fraction", 0.3, "--shard-tokens", 300,
-    )  # fmt: skip
+    cli_support.prepare(folder, folder / "data", "--shard-tokens", 300, held_out=0.3)
     assert len(list((folder / "data").glob("train-*.rfs"))) > 2
     return folder
 
@@ -85,10 +82,8 @@ def test_rows_of_many_documents(folder, tmp_path, length):
     """More documents in a shard than the dataset keeps a number for, some of them longer than a row."""
     lines = [" ".join(["ab"] * (1 + number * 7 % 30)) for number in range(400)]
     (tmp_path / "text.txt").write_text("\n".join(lines))
-    results(
-        "prepare", "--input", tmp_path / "text.txt", "--documents", "line", "--model", folder / "vocabulary",
-        "--output", tmp_path / "data", "--valid-fraction", 0, "--shard-tokens", 5000,
-    )  # fmt: skip
+    options = ("--documents", "line", "--shard-tokens", 5000)
+    cli_support.prepare(folder, tmp_path / "data", *options, inputs=[tmp_path / "text.txt"], held_out=0)
     dataset = ShardDataset(tmp_path / "data", max_length=length)
     found = [row["input_ids"][1:-1] for row in dataset]
     expected = [dataset.document(i)[0].split(length - 2) for i in range(dataset.documents)]

@@ -87,8 +87,7 @@ def test_queries_of_a_table(language_model, tmp_path):
 
     encoder = Transformer(str(language_model), transformer_task="fill-mask")
     table = SparseStaticEmbedding(tokenizer=encoder.tokenizer, weight=torch.rand(len(WORDS)))
-    router = Router.for_query_document([table], [encoder, SpladePooling()])
-    theirs = theirs_module.SparseEncoder(modules=[router])
+    theirs = theirs_module.SparseEncoder(modules=[Router.for_query_document([table], [encoder, SpladePooling()])])
     theirs.save(str(tmp_path))
     ours = SparseEncoder(tmp_path)
     texts = [text for text in TEXTS if text]

@@ -157,8 +157,7 @@ def test_pipes_and_odd_strings(of_bytes):
     for seed in range(2):
         (line,) = results(*common, "--seed", seed, "--no-stop")
         command = [str(each) for each in (PROGRAM, *common, "--seed", seed, "--no-stop", "--stream")]
-        done = subprocess.run(command, capture_output=True, check=True)
-        assert done.stdout.decode() == line["text"] + "\n"
+        assert subprocess.run(command, capture_output=True, check=True).stdout.decode() == line["text"] + "\n"
         assert any(ord(c) < 32 and c not in "\n\t" for c in line["text"])
         for stop in ["\n", "\x01", "[a, b]", "]", "'", "\\", "-x", "[SEP]"]:
             (ended,) = results(*common, "--seed", seed, f"--stop={stop}")

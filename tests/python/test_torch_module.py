@@ -60,16 +60,10 @@ def test_parameters_given_in_place_of_an_encodings_are_used(name):
     expected = with_values(made(name), values)
     assert not torch.equal(before, expected)
 
-    class Wrapper(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoding = encoding
-
-        def forward(self):
-            return of_numbers(self.encoding)
-
+    wrapper = nn.ModuleDict({"encoding": encoding})
+    wrapper.forward = lambda: of_numbers(encoding)
     given = {f"encoding.{key}": value.requires_grad_() for key, value in values.items()}
-    called = torch.func.functional_call(Wrapper(), given)
+    called = torch.func.functional_call(wrapper, given)
     assert torch.equal(called, expected)
     called.sum().backward()
     for key, value in given.items():  # layer 0 has tables of its own, which layer 1 does not read
