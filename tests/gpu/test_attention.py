@@ -9,6 +9,7 @@ from roformer_cpp.gpu import attention_call
 from roformer_cpp.gpu.attention_backward import attention_kernel_backward
 from roformer_cpp.gpu.attention_call import INPUTS, TABLES, TERMS, Shape
 from roformer_cpp.gpu.attention_forward import attention_kernel
+from term_list import NUMBERS, PAIRS, shape
 
 on_cpu = torch.ops.roformer.attention_kernel
 backward_on_cpu = torch.ops.roformer.attention_kernel_backward
@@ -36,25 +37,12 @@ class Case:
             return torch.randn(*shape, generator=generator)
 
         rows = hi - lo + 1
-        shapes = {
-            "query_cos": (1, queries, head_dim // 2 - 2),
-            "key_cos": (batch, keys, key_heads, head_dim // 2),
-            "value_cos": (1, keys, 1, head_dim // 2),
-            "content_bias": (heads, head_dim),
-            "position_bias": (heads, head_dim),
-            "key_table": (heads, rows, head_dim),
-            "query_table": (1, rows, head_dim),
-            "value_table": (heads, rows, value_dim),
-            "bias": (heads, rows),
-            "gate": (heads, rows, 1),
-            "wide_gate": (1, rows, head_dim),
-            "position_query": (heads, POSITIONS, head_dim),
-            "position_key": (heads, POSITIONS, head_dim),
-            "reset_row": (heads,),
-            "reset_col": (heads,),
-            "key_score": (batch, heads, keys),
-            "pair_bias": (1, heads, queries, keys),
-        }
+        shapes = {name: shape(name, heads, POSITIONS, head_dim, rows) for name in (*NUMBERS, *PAIRS, *TABLES)}
+        shapes |= {"query_table": (1, rows, head_dim), "value_table": (heads, rows, value_dim)}
+        shapes |= {"gate": (heads, rows, 1), "wide_gate": (1, rows, head_dim)}
+        shapes |= {"query_cos": (1, queries, head_dim // 2 - 2), "key_cos": (batch, keys, key_heads, head_dim // 2)}
+        shapes |= {"value_cos": (1, keys, 1, head_dim // 2)}
+        shapes |= {"key_score": (batch, heads, keys), "pair_bias": (1, heads, queries, keys)}
         shapes |= {name.replace("cos", "sin"): shape for name, shape in shapes.items() if name.endswith("cos")}
         given = {name: normal(*shapes[name]) for name in terms}
         if "wide_gate" in given:

