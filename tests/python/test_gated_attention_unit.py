@@ -15,9 +15,8 @@ LENGTH = 8  # of log n
 
 def rotated(x, theta=10000.0):
     """RoPE of [B, T, s] at the positions 0, 1, .., pairs (2i, 2i+1)."""
-    angles = torch.arange(x.size(-2), dtype=torch.float64)[:, None] * theta ** (
-        -2.0 * torch.arange(x.size(-1) // 2, dtype=torch.float64) / x.size(-1)
-    )
+    freqs = theta ** (-torch.arange(0, x.size(-1), 2, dtype=torch.float64) / x.size(-1))
+    angles = torch.arange(x.size(-2), dtype=torch.float64)[:, None] * freqs
     even, odd = x[..., ::2], x[..., 1::2]
     turned = (even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin())
     return torch.stack(turned, -1).flatten(-2)

@@ -53,8 +53,8 @@ def records(*keys, count=40):
     shuffled = [" ".join(reversed(text.split())) for text in anchors]
     scores = [float(i % 2) for i in range(count)]
     mixed = [a if score else b for a, b, score in zip(shuffled, others, scores, strict=True)]
-    all_of = {"anchor": anchors, "positive": shuffled, "negative": others,
-              "sentence1": anchors, "sentence2": mixed, "score": scores}  # fmt: skip
+    all_of = {"anchor": anchors, "positive": shuffled, "negative": others, "sentence1": anchors}
+    all_of |= {"sentence2": mixed, "score": scores}
     return {key: all_of[key] for key in keys}
 
 
@@ -74,10 +74,9 @@ def trained(folder, run, loss, options, sizes):
     data = datasets.Dataset.from_dict(records(*keys.get(loss, ("anchor", "positive"))))
     function = getattr(losses, loss)(model, **options)
     function = losses.MatryoshkaLoss(model, function, list(sizes)) if sizes else function
-    arguments = sentence_transformers.SentenceTransformerTrainingArguments(
-        str(run), max_steps=5, per_device_train_batch_size=8, learning_rate=0.1, optim="sgd", logging_steps=1,
-        report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no",
-    )  # fmt: skip
+    keys = dict(max_steps=5, per_device_train_batch_size=8, learning_rate=0.1, optim="sgd", logging_steps=1)
+    keys |= dict(report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no")
+    arguments = sentence_transformers.SentenceTransformerTrainingArguments(str(run), **keys)
     trainer = sentence_transformers.SentenceTransformerTrainer(model, arguments, data, loss=function)
     trainer.train()
     return [line["loss"] for line in trainer.state.log_history if "loss" in line], model
