@@ -103,7 +103,7 @@ def test_given_frequencies(layout, rotary_dim):
 
 
 def test_more_bases_than_the_registry_holds_from_many_threads():
-    x, positions = normal([64, 2, 16], dtype=torch.float32), torch.arange(64).double() * 97.5
+    x, positions = normal([8, 1, 6], dtype=torch.float32), torch.arange(8).double() * 97.5
     bases = [1000.0 + i % 80 for i in range(400)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         results = pool.map(lambda base: roformer_cpp.rope(x, positions, layout="pairs", base=base), bases)
