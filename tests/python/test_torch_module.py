@@ -189,7 +189,8 @@ def test_distributed_data_parallel(tmp_path):
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
-        out = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)(IDS)["logits"]
+        wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        out = wrapped(IDS)["logits"]
         assert torch.equal(out, plain(IDS)["logits"])
         out.square().sum().backward()
     finally:
