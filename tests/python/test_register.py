@@ -274,7 +274,7 @@ def test_terms_are_saved_with_shards_and_pushed(tmp_path, monkeypatch):
     pushed = []
     hub = SimpleNamespace(create_repo=lambda *_, **__: SimpleNamespace(repo_id="x/y"))
     card = SimpleNamespace(save=lambda *_: None)
-    monkeypatch.setattr("transformers.modeling_utils.hf_api", hub)
+    monkeypatch.setattr("transformers.modeling_utils.hf_api", lambda: hub)
     monkeypatch.setattr("transformers.modeling_utils.create_and_tag_model_card", lambda *_, **__: card)
 
     def upload(_, folder, *__, **___):
