@@ -33,15 +33,9 @@ def start(arguments, rank, size, port, **options):
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT / "python"))
     if rank is not None:
         environment |= dict(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    command, *rest = arguments
-    return subprocess.Popen(
-        [sys.executable, "-m", f"roformer_cpp.{command}", *map(str, rest)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        **options,
-    )
+    command = [sys.executable, "-m", f"roformer_cpp.{arguments[0]}", *map(str, arguments[1:])]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=environment, **pipes, **options)
 
 
 def job(size, *arguments, of_rank=None, before=None):

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 from unittest import mock
 
@@ -32,20 +33,6 @@ class Kernel(NamedTuple):
     asm: dict[str, str | bytes]
 
 
-class _Driver:
-    def __init__(self, target: GPUTarget):
-        self._target = target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def get_current_target(self) -> GPUTarget:
-        return self._target
-
-
 def compiled(arch: int | str, call: Callable[[], object]) -> list[Kernel]:
     """The kernels that ``call`` launches, compiled for a compute capability (80, 90) or an AMD architecture
     ("gfx942")."""
@@ -57,7 +44,8 @@ def compiled(arch: int | str, call: Callable[[], object]) -> list[Kernel]:
         kernels.append(launch(function, *args, grid=grid, warmup=True, **kwargs))
 
     launch = JITFunction.run
-    triton.runtime.driver.set_active(_Driver(target))
+    of = dict(get_current_device=lambda: 0, get_current_stream=lambda device: 0, get_current_target=lambda: target)
+    triton.runtime.driver.set_active(SimpleNamespace(**of))
     with mock.patch.object(JITFunction, "run", run):
         call()
     return [_kernel(kernel, arch) for kernel in kernels]

@@ -37,10 +37,9 @@ _ENCODERS |= {"layoutlm": "LayoutLMForMaskedLM"}
 _ROFORMER = _BERT | {"embedding_size": 24, "max_position_embeddings": 64}
 _DEBERTA = _BERT | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_position_embeddings": 64}
 _SHARED = {"share_att_key": True, "norm_rel_ebd": "layer_norm"}
-_ONE_TERM = {"pos_att_type": ["c2p"], "max_relative_positions": 5}
-_WINDOWS = {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}
-_SWITCH = _T5 | {"num_decoder_layers": 2, "num_experts": 2}
 _EXPERT = {"num_experts_per_tok": 1, "experts_implementation": "eager"}
+_SWITCH = _T5 | {"num_decoder_layers": 2, "num_experts": 2}
+_QWEN2 = _DECODER | {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}
 _GEMMA2 = _DECODER | {"sliding_window": 6, "query_pre_attn_scalar": 8}
 FAMILIES = {
     "roformer": Family("RoFormerForMaskedLM", _ROFORMER),
@@ -52,7 +51,9 @@ FAMILIES = {
     "mt5": Family("MT5ForConditionalGeneration", _T5, layers=6),
     "deberta-v2": Family("DebertaV2ForMaskedLM", _DEBERTA | {"position_buckets": 4, "max_relative_positions": 12}),
     "deberta-v2, shared": Family("DebertaV2ForMaskedLM", _DEBERTA | _SHARED),
-    "deberta-v2, c2p": Family("DebertaV2ForMaskedLM", _DEBERTA | _ONE_TERM),
+    "deberta-v2, c2p": Family(
+        "DebertaV2ForMaskedLM", _DEBERTA | {"pos_att_type": ["c2p"], "max_relative_positions": 5}
+    ),
     "deberta-v2, none": Family("DebertaV2ForMaskedLM", _BERT),
     **{name: Family(head, _BERT) for name, head in _ENCODERS.items()},
     "distilbert": Family("DistilBertForMaskedLM", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 40}),
@@ -68,7 +69,7 @@ FAMILIES = {
     "llama": Family("LlamaForCausalLM", _DECODER),
     "mistral": Family("MistralForCausalLM", _DECODER | {"sliding_window": 5}),
     "gpt-neox": Family("GPTNeoXForCausalLM", _BERT | {"rotary_pct": 0.5}),
-    "qwen2": Family("Qwen2ForCausalLM", _DECODER | _WINDOWS),
+    "qwen2": Family("Qwen2ForCausalLM", _QWEN2),
     "qwen3": Family("Qwen3ForCausalLM", _DECODER),
     "gemma": Family("GemmaForCausalLM", _DECODER),
     "gemma2": Family("Gemma2ForCausalLM", _GEMMA2 | {"attn_logit_softcapping": None}),

@@ -3,7 +3,6 @@
 import os
 import signal
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,6 @@ from cli_support import ROOT
 CPUS = 4
 STORE_BYTES = 100 * 2**20
 TITLE = "ray::MapWorker(MapBatches(Embedder))"
-
-
-def is_installed():
-    return find_spec("ray") is not None
 
 
 @contextmanager

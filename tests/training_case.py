@@ -1,7 +1,6 @@
 """What the tests of training from Python share: prepared data, and a run of a second or so."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,13 +12,8 @@ from cli_support import ROOT, hear_interrupts
 RUN = {**cli_support.RUN, "evaluate_every_steps": 4, "evaluate_lengths": [8]}
 # So many steps that a stop comes before the end.
 STEPS = 3000
-LONG = {
-    **RUN,
-    "stages": [dict(max_length=16, batch=4, steps=STEPS)],
-    "log_every_steps": 1,
-    "evaluate_every_steps": 0,
-    "checkpoint_every_steps": 2900,
-}
+LONG = {**RUN, "stages": [dict(max_length=16, batch=4, steps=STEPS)], "log_every_steps": 1}
+LONG |= {"evaluate_every_steps": 0, "checkpoint_every_steps": 2900}
 
 
 def checkpoints(run_dir):
@@ -42,15 +36,9 @@ def printed(*arguments, **options):
 
 def script(code, *, session=False):
     """Python with this code, and the package; a line of it is read with ``readline()``."""
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        start_new_session=session,
-        preexec_fn=hear_interrupts,  # as KeyboardInterrupt
-    )
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    options = dict(env=environment(), start_new_session=session, preexec_fn=hear_interrupts)  # as KeyboardInterrupt
+    return subprocess.Popen([sys.executable, "-c", code], **pipes, **options)
 
 
 def refuse_torch(code):
@@ -77,11 +65,6 @@ def children(process):
     fields = [text.rpartition(")")[2].split() for text in status]
     numbers = [int(text.split()[0]) for text in status]
     return [number for number, field in zip(numbers, fields, strict=True) if int(field[1]) == process.pid]
-
-
-def interrupt_group(process):
-    """Ctrl-C of a terminal: SIGINT to all processes of its group."""
-    os.killpg(process.pid, signal.SIGINT)
 
 
 def same_model(one, other):

@@ -32,11 +32,7 @@ def test_thresholds():
     x = torch.ones(2**16)
     for p in (4.5 / 65536, 1 - 2**-16):
         assert torch.equal(dropout(x, p, 11, 12), on_cpu(x, p, 11, 12))
-
-
-@pytest.mark.usefixtures("implementation")
-def test_strides_do_not_change_the_mask():
-    x = torch.randn(6, 5)
+    x = torch.randn(6, 5)  # strides do not change the mask
     assert torch.equal(dropout(x.T, 0.5, 1, 1), on_cpu(x.T, 0.5, 1, 1))
 
 

@@ -16,7 +16,7 @@ from roformer_cpp import rope as _operators  # noqa: F401 - loads the operators
 from roformer_cpp.gpu import launch, library
 from roformer_cpp.gpu.rope import rotate
 
-ROPE = torch.ops.roformer.rope
+ops = torch.ops.roformer
 
 
 def test_every_operator_with_tensors_is_registered():
@@ -31,15 +31,11 @@ def test_every_operator_with_tensors_is_registered():
 def test_every_operator_has_a_function_of_its_schema(operator, module):
     """The dispatcher gives keyword arguments by name, and leaves out those that have the schema's defaults."""
     signature = inspect.signature(getattr(import_module(f"roformer_cpp.gpu.{module}"), operator))
-    arguments = getattr(torch.ops.roformer, operator).default._schema.arguments
+    arguments = getattr(ops, operator).default._schema.arguments
     for given in (arguments, [each for each in arguments if not each.has_default_value()]):
-        bound = signature.bind(
-            *(each.name for each in given if not each.kwarg_only),
-            **{each.name: each.name for each in given if each.kwarg_only},
-        )
-        assert all(
-            bound.arguments[name] == name for name in bound.arguments if name not in ("args", "kwargs", "options")
-        )
+        by_name = {each.name: each.name for each in given if each.kwarg_only}
+        bound = signature.bind(*(each.name for each in given if not each.kwarg_only), **by_name).arguments
+        assert all(bound[name] == name for name in bound if name not in ("args", "kwargs", "options"))
 
 
 def test_import_loads_neither_triton_nor_cuda():
@@ -49,22 +45,16 @@ def test_import_loads_neither_triton_nor_cuda():
         "assert [n for n in sys.modules if n.startswith('roformer_cpp.gpu')] == "
         "['roformer_cpp.gpu', 'roformer_cpp.gpu.library']"
     )
-    package = Path(library.__file__).parents[2]
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=package)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(library.__file__).parents[2])
 
 
 def test_shapes_under_fake_tensors():
     with FakeTensorMode():
         x, rows = (torch.empty(shape, device="cuda", dtype=torch.float32) for shape in ((2, 5, 3, 8), (1, 5, 4)))
         positions = torch.arange(5, device="cuda")
-        results = [
-            torch.ops.roformer.rotate(x, rows, rows, "pairs"),
-            ROPE(x, positions, layout="halves"),
-            torch.ops.roformer.dropout(x, 0.3, 1, 2),
-            torch.ops.roformer.norm(x, None, None, None, None),
-            torch.ops.roformer.gelu(x),
-        ]
-        table = torch.ops.roformer.rope_table(positions, torch.empty(4, device="cuda", dtype=torch.float64))
+        results = [ops.rotate(x, rows, rows, "pairs"), ops.rope(x, positions, layout="halves"), ops.gelu(x)]
+        results += [ops.dropout(x, 0.3, 1, 2), ops.norm(x, None, None, None, None)]
+        table = ops.rope_table(positions, torch.empty(4, device="cuda", dtype=torch.float64))
     assert all(y.shape == (2, 5, 3, 8) and y.device.type == "cuda" for y in results)
     assert all(y.shape == (5, 4) and y.device.type == "cuda" for y in table)
 
@@ -87,8 +77,7 @@ def test_what_a_device_lacks(monkeypatch):
 
 def test_a_device_without_support_gets_one_warning(monkeypatch):
     monkeypatch.setattr(library, "missing", lambda device: "a better GPU")
-    runs = functools.cache(launch._runs_kernels.__wrapped__)
-    monkeypatch.setattr(launch, "_runs_kernels", runs)
+    monkeypatch.setattr(launch, "_runs_kernels", functools.cache(launch._runs_kernels.__wrapped__))
     x, rows = torch.ones(1, 1, 1, 2), torch.zeros(1, 1, 1)
     with pytest.warns(RuntimeWarning, match=r"\[roformer_cpp\] the kernels for GPUs need a better GPU; ") as warnings:
         assert not rotate(x, rows, rows, "pairs").any() and not rotate(x, rows, rows, "pairs").any()

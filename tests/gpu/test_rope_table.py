@@ -22,15 +22,14 @@ def test_float32_rows_are_the_rows_of_the_cpu():
     freqs = frequencies(10000.0, 64, CPU)
     for positions in (torch.tensor(POSITIONS), torch.tensor(POSITIONS, dtype=torch.float64) / 3):
         for scale in (1.0, 1.3):
-            ours = rope_table(positions, freqs[0], freqs[1], scale)
-            for mine, theirs in zip(ours, on_cpu(positions, freqs[0], freqs[1], scale=scale), strict=True):
+            ours = rope_table(positions, *freqs, scale)
+            for mine, theirs in zip(ours, on_cpu(positions, *freqs, scale=scale), strict=True):
                 assert mine.dtype == torch.float32 and torch.equal(mine, theirs)
 
 
 @pytest.mark.usefixtures("implementation")
 def test_values_in_float64():
-    freqs = frequencies(500000.0, 10, CPU)
-    cos, sin = rope_table(torch.tensor(POSITIONS), freqs[0], freqs[1], dtype=torch.float64)
+    cos, sin = rope_table(torch.tensor(POSITIONS), *frequencies(500000.0, 10, CPU), dtype=torch.float64)
     with mpmath.workdps(60):
         for i, position in enumerate(POSITIONS):
             for pair in range(5):
@@ -55,13 +54,15 @@ def test_frequencies_by_token(positions_shape, freqs_shape, low):
 
 
 @pytest.mark.usefixtures("implementation")
-def test_rows_that_are_not_exact_are_not_numbers():
+def test_rows_that_are_not_exact_are_not_numbers_and_a_scale_of_0_is_refused():
     freqs = torch.tensor([1.0, 2.0**-10], dtype=torch.float64)
     whole = torch.tensor([2**53, 2**53 + 2, -(2**63)])
     real = torch.tensor([2.0**60, 2.0**61, float("nan")], dtype=torch.float64)
     for positions, expected in [(whole, [[0, 0], [1, 1], [1, 1]]), (real, [[0, 0], [1, 0], [1, 1]])]:
         for rows in rope_table(positions, freqs):
             assert rows.isnan().tolist() == expected
+    with pytest.raises(ValueError, match=r"\[rope_table\] scale must be finite and not 0, got 0"):
+        rope_table(whole, freqs, scale=0.0)
 
 
 @pytest.mark.parametrize(("base", "rotary_dim"), [(10000.0, 64), (1e6, 6), (0.5, 2)])
@@ -72,8 +73,3 @@ def test_frequencies(base, rotary_dim):
             exact = mpmath.power(base, mpmath.mpf(-2 * i) / rotary_dim)
             got = mpmath.mpf(high[i].item()) + mpmath.mpf(low[i].item())
             assert abs(got / exact - 1) <= tolerances.FREQUENCY_RELATIVE
-
-
-def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"\[rope_table\] scale must be finite and not 0, got 0"):
-        rope_table(torch.arange(3), torch.ones(2, dtype=torch.float64), scale=0.0)

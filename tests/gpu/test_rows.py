@@ -74,17 +74,13 @@ def test_gelu(form, dtype):
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["layer", "rms"])
-@pytest.mark.parametrize(
-    ("given", "columns"), [("none", 7), ("parameters", 40), ("residual", 7), ("all", 40), ("all", 7)]
-)
+@pytest.mark.parametrize(("given", "columns"), [("x", 7), ("parameters", 40), ("residual", 7), ("all", 40), ("all", 7)])
 def test_values_of_norms(given, columns, kind, dtype):
     x = normal(2, 3, 50, dtype=dtype)[..., :columns]
-    bias, gamma, beta = (
-        normal(columns, dtype=torch.float32, seed=seed) if given in ("parameters", "all") else None
-        for seed in (1, 2, 3)
-    )
+    bias = gamma = beta = residual = None
+    if given in ("parameters", "all"):
+        bias, gamma, beta = (normal(columns, dtype=torch.float32, seed=seed) for seed in (1, 2, 3))
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    residual = None
     if given in ("residual", "all"):
         residual = normal(2, 3, columns, dtype=wide if given == "all" else dtype, seed=4)
     options = dict(kind=kind, eps=1e-5, dropout=0.3 if given == "all" else 0.0, seed=-5, stream=6)

@@ -10,48 +10,28 @@ from torch.autograd import gradcheck
 import tolerances as tol
 from attention_cases import PARTS, make_case
 
-SEEDS = range(20)
-# Too many inputs for every pairing of them: two seeds for each term, and cases with a choice of terms.
-SINGLE = [(part,) for part in PARTS]
+# Too many inputs for every pairing of them: each term alone, none, all, and cases with a choice of terms. A position
+# bias shows only where there is a key table.
+ALONE = [(), *((part, "key_table") if part == "position_bias" else (part,) for part in PARTS)]
+VALUES = [(seed, parts) for parts in [*ALONE, PARTS] for seed in range(2)] + [(seed, None) for seed in range(20)]
+GRADIENTS = [(0, parts) for parts in ALONE] + [(seed, None) for seed in range(5)]
 
 
-def with_companions(parts):
-    """A position bias shows only where there is a key table."""
-    return (*parts, "key_table") if parts == ("position_bias",) else parts
-
-
-def assert_equals_loops(case):
+@pytest.mark.parametrize(("seed", "parts"), VALUES)
+def test_values(seed, parts):
+    case = make_case(seed, parts)
     np.testing.assert_allclose(case.run("ref"), case.expected(), atol=tol.T1_ATOL, rtol=tol.T1_RTOL)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_values_of_any_terms(seed):
-    assert_equals_loops(make_case(seed))
-
-
-@pytest.mark.parametrize("parts", [(), *SINGLE, PARTS], ids=lambda parts: "+".join(parts) or "none")
-def test_values_of_each_term(parts):
-    for seed in range(2):
-        assert_equals_loops(make_case(seed, with_companions(parts)))
-
-
-def check_gradients(case):
+@pytest.mark.parametrize(("seed", "parts"), GRADIENTS)
+def test_gradients(seed, parts):
+    case = make_case(seed, parts)
     names = list(case.leaves())
 
     def function(*leaves):
         return case.with_leaves(dict(zip(names, leaves, strict=True))).run("ref")
 
     assert gradcheck(function, [x.requires_grad_() for x in case.leaves().values()])
-
-
-@pytest.mark.parametrize("parts", [(), *SINGLE], ids=lambda parts: "+".join(parts) or "none")
-def test_gradients_of_each_term(parts):
-    check_gradients(make_case(0, with_companions(parts)))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_gradients_of_any_terms(seed):
-    check_gradients(make_case(seed))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -61,8 +41,7 @@ def test_lower_precision_is_computed_in_float64_and_rounded_once(dtype):
     leaves = {name: x.requires_grad_() for name, x in case.leaves().items()}
     exact_leaves = [x.requires_grad_() for x in exact.leaves().values()]
     out, exact_out = case.run("ref"), exact.run("ref")
-    assert out.dtype == dtype
-    assert torch.equal(out, exact_out.to(dtype))
+    assert out.dtype == dtype and torch.equal(out, exact_out.to(dtype))
     grads = torch.autograd.grad(out.sum(), list(leaves.values()))
     exact_grads = torch.autograd.grad(exact_out.sum(), exact_leaves)
     for name, grad, exact_grad in zip(leaves, grads, exact_grads, strict=True):
@@ -83,5 +62,4 @@ def test_gradients_of_some_inputs():
     for x in case.leaves().values():
         x.requires_grad_()
     (among_all,) = torch.autograd.grad(case.run("ref").square().sum(), case.terms.bias.rows)
-    assert torch.equal(alone, among_all)
-    assert alone.any()
+    assert torch.equal(alone, among_all) and alone.any()

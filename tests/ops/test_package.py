@@ -18,31 +18,19 @@ def run(code="", **environment):
 
 
 def test_a_missing_library_says_how_to_build(tmp_path):
-    result = run(ROFORMER_LIB_DIR=str(tmp_path))
-    assert result.returncode == 1
-    last = result.stderr.strip().splitlines()[-1]
+    last = run(ROFORMER_LIB_DIR=str(tmp_path)).stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: [roformer_cpp] libroformer_ops.so must be built")
     assert f"got none in {tmp_path}" in last and "cmake --preset release" in last and "ROFORMER_LIB_DIR" in last
 
 
 def test_a_damaged_library_is_named(tmp_path):
     (tmp_path / "libroformer_ops.so").write_bytes(b"not a library")
-    result = run(ROFORMER_LIB_DIR=str(tmp_path))
-    assert result.returncode == 1
-    assert f"ImportError: [roformer_cpp] {tmp_path / 'libroformer_ops.so'} must be built against" in result.stderr
-
-
-def test_target_names_an_instruction_set():
-    assert roformer_cpp.target()
-
-
-def test_the_reference_loops():
-    result = run("print(roformer_cpp.target())", RF_KERNEL="ref")
-    assert result.stdout.strip() == "ref", result.stderr
+    said = run(ROFORMER_LIB_DIR=str(tmp_path)).stderr
+    assert f"ImportError: [roformer_cpp] {tmp_path / 'libroformer_ops.so'} must be built against" in said
 
 
 LOOPS = """
-torch.manual_seed(0)
+assert roformer_cpp.target() == "ref"
 x = torch.randn(1, 9, 2, 4)
 for attend in (roformer_cpp.attention, roformer_cpp.linear_attention):
     print(torch.equal(attend(x, x, x), attend(x, x, x, kernel="ref")))
@@ -50,7 +38,7 @@ for attend in (roformer_cpp.attention, roformer_cpp.linear_attention):
 """
 
 
-def test_attention_goes_to_the_loops():
+def test_the_reference_loops():
     result = run(LOOPS, RF_KERNEL="ref")
     assert result.stdout.split() == ["True", "False"] * 2, result.stdout + result.stderr
 

@@ -47,39 +47,30 @@ def test_positions_by_row(leading, heads_first):
     check_positions(y, x, positions, layout="pairs", heads_first=heads_first)
 
 
+# Views of [2, 7, 3, 4, 16], whether heads are first, and whether no two elements share memory.
+VIEWS = {
+    "slice of a fused qkv": (lambda qkv: qkv[:, :, 1], False, True),
+    "every second head": (lambda qkv: qkv[:, :, 0, ::2], False, True),
+    "heads first": (lambda qkv: qkv[:, :, 2].transpose(1, 2), True, True),
+    "expanded batch": (lambda qkv: qkv[:1, :, 0].expand(5, 7, 4, 16), False, False),
+    "last dimension strided": (lambda qkv: qkv[:, :, 0, :, ::2], False, True),
+    "leading dimensions that do not merge": (lambda qkv: qkv.permute(0, 2, 1, 3, 4)[:, :2], False, True),
+    "the same with heads first": (lambda qkv: qkv.permute(0, 2, 3, 1, 4)[:, :2], True, True),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
 @pytest.mark.parametrize(("layout", "dtype"), [("pairs", torch.float32), ("halves", torch.bfloat16)])
-def test_views_equal_their_copies(layout, dtype):
-    positions = torch.arange(7)
-    qkv = normal([2, 7, 3, 4, 16], dtype=dtype)
-    views = {
-        "slice of a fused qkv": (qkv[:, :, 1], False),
-        "every second head": (qkv[:, :, 0, ::2], False),
-        "heads first": (qkv[:, :, 2].transpose(1, 2), True),
-        "expanded batch": (qkv[:1, :, 0].expand(5, 7, 4, 16), False),
-        "last dimension strided": (qkv[:, :, 0].repeat_interleave(2, -1)[..., ::2], False),
-        "leading dimensions that do not merge": (qkv.permute(0, 2, 1, 3, 4)[:, :2], False),
-    }
-    for name, (x, heads_first) in views.items():
-        assert not x.is_contiguous(), name
-        y = roformer_cpp.rope(x, positions, layout=layout, heads_first=heads_first)
-        copy = roformer_cpp.rope(x.contiguous(), positions, layout=layout, heads_first=heads_first)
-        assert y.is_contiguous() and torch.equal(y, copy), name
-
-
-def test_in_place_on_views_leaves_the_rest():
-    positions = torch.arange(7)
-    for view, heads_first in [
-        (lambda t: t[:, :, 1], False),
-        (lambda t: t[:, :, 1].transpose(1, 2), True),
-        (lambda t: t.permute(0, 2, 1, 3, 4)[:, :2], False),
-        (lambda t: t.permute(0, 2, 3, 1, 4)[:, :2], True),
-        (lambda t: t[:, :, 0, :, ::2], False),
-    ]:
-        qkv = normal([2, 7, 3, 4, 16], dtype=torch.float32)
+def test_views_equal_their_copies_and_in_place_leaves_the_rest(layout, dtype, name):
+    (view, heads_first, apart), qkv = VIEWS[name], normal([2, 7, 3, 4, 16], dtype=dtype)
+    x, options = view(qkv), {"layout": layout, "heads_first": heads_first}
+    assert not x.is_contiguous()
+    y = roformer_cpp.rope(x, torch.arange(7), **options)
+    assert y.is_contiguous() and torch.equal(y, roformer_cpp.rope(x.contiguous(), torch.arange(7), **options))
+    if apart:
         expected = qkv.clone()
-        rotated = roformer_cpp.rope(view(qkv), positions, layout="pairs", heads_first=heads_first)
-        view(expected).copy_(rotated)
-        roformer_cpp.rope(view(qkv), positions, layout="pairs", heads_first=heads_first, inplace=True)
+        view(expected).copy_(y)
+        roformer_cpp.rope(x, torch.arange(7), **options, inplace=True)
         assert torch.equal(qkv, expected)
 
 
@@ -105,34 +96,19 @@ def test_empty(shape, inplace):
 def test_given_frequencies(layout, rotary_dim):
     x, positions = normal([5, 2, 16], dtype=torch.float32), torch.tensor([0, 1, 9, 100, 3000])
     freqs = torch.linspace(0.001, 2.0, 6, dtype=torch.float64)
-    y = roformer_cpp.rope(x, positions, layout=layout, freqs=freqs, rotary_dim=rotary_dim)
-    check_positions(y, x, positions, layout=layout, freqs=freqs.numpy())
+    for _ in range(2):
+        y = roformer_cpp.rope(x, positions, layout=layout, freqs=freqs, rotary_dim=rotary_dim)
+        check_positions(y, x, positions, layout=layout, freqs=freqs.numpy())
+        freqs[1] *= 0.25  # what is kept is found by values
 
 
-def test_frequencies_are_compared_by_value():
-    x, positions = normal([3, 1, 4], dtype=torch.float32), torch.tensor([1, 2, 3])
-    freqs = torch.tensor([1.0, 0.5], dtype=torch.float64)
-    first = roformer_cpp.rope(x, positions, layout="pairs", freqs=freqs)
-    freqs[1] = 0.25
-    second = roformer_cpp.rope(x, positions, layout="pairs", freqs=freqs)
-    assert torch.equal(first[..., :2], second[..., :2]) and not torch.equal(first, second)
-
-
-def test_more_bases_than_the_registry_holds():
-    x, positions = normal([3, 1, 8], dtype=torch.float32), torch.tensor([5, 0.5, -7.5], dtype=torch.float64)
-    for base in [100.0 + i % 80 for i in range(160)]:
-        check_positions(
-            roformer_cpp.rope(x, positions, layout="pairs", base=base), x, positions, layout="pairs", base=base
-        )
-
-
-def test_calls_from_many_threads():
-    x, positions = normal([64, 2, 16], dtype=torch.float32), torch.arange(64) * 97
+def test_more_bases_than_the_registry_holds_from_many_threads():
+    x, positions = normal([8, 1, 6], dtype=torch.float32), torch.arange(8).double() * 97.5
     bases = [1000.0 + i % 80 for i in range(400)]
-    expected = {base: roformer_cpp.rope(x, positions, layout="pairs", base=base) for base in set(bases)}
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         results = pool.map(lambda base: roformer_cpp.rope(x, positions, layout="pairs", base=base), bases)
-    assert all(torch.equal(y, expected[base]) for base, y in zip(bases, results, strict=True))
+    for base, y in zip(bases, results, strict=True):
+        check_positions(y, x, positions, layout="pairs", base=base)
 
 
 def test_autocast_leaves_the_type_alone():

@@ -28,19 +28,10 @@ def fresh_compiler():
 )
 def test_first_and_second_derivatives(layout, direction, heads_first, inplace):
     x = leaf(2, 2, 3, 6) if heads_first else leaf(2, 3, 2, 6)
+    options = {"layout": layout, "direction": direction, "heads_first": heads_first, "scale": 1.7, "rotary_dim": 4}
 
     def function(x):  # nonlinear around it, so that the second derivative is not zero
-        y = roformer_cpp.rope(
-            x.sin() if inplace else x,
-            POSITIONS,
-            layout=layout,
-            direction=direction,
-            heads_first=heads_first,
-            scale=1.7,
-            rotary_dim=4,
-            inplace=inplace,
-        )
-        return y.exp()
+        return roformer_cpp.rope(x.sin() if inplace else x, POSITIONS, **options, inplace=inplace).exp()
 
     assert gradcheck(function, x)
     assert gradgradcheck(function, x)
@@ -86,16 +77,20 @@ def test_inference_mode():
         assert torch.equal(roformer_cpp.rope(x, POSITIONS, layout="pairs", inplace=True), expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+FREQS = torch.tensor([1.0, 0.3], dtype=torch.float64)
+OPTIONS = [{"scale": 1.7}, {"freqs": FREQS, "direction": "inverse"}, {"rotary_dim": 4}]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_operator_contract(requires_grad, dtype):
-    x = leaf(2, 3, 2, 8, dtype=dtype).detach()
-    freqs = torch.tensor([1.0, 0.3], dtype=torch.float64)
-    for options in ({"scale": 1.7}, {"freqs": freqs, "direction": "inverse"}, {"rotary_dim": 4}):
-        arguments = (x.clone().requires_grad_(requires_grad), POSITIONS)
-        torch.library.opcheck(torch.ops.roformer.rope.default, arguments, {"layout": "pairs", **options})
-        arguments = (x.clone().requires_grad_(requires_grad) * 1, POSITIONS)
-        torch.library.opcheck(torch.ops.roformer.rope_.default, arguments, {"layout": "halves", **options})
+    """Pairs of a dtype, an option, and whether a gradient is asked for; each takes seconds."""
+    x, turn = leaf(2, 3, 2, 8, dtype=dtype).detach(), DTYPES.index(dtype) + requires_grad
+    for i, (operator, layout) in enumerate(((torch.ops.roformer.rope, "pairs"), (torch.ops.roformer.rope_, "halves"))):
+        given = x.clone().requires_grad_(requires_grad)
+        options = {"layout": layout} | OPTIONS[(turn + i) % 3]
+        torch.library.opcheck(operator.default, (given * 1 if i else given, POSITIONS), options)
 
 
 def attention_like(q, k, positions, inplace):

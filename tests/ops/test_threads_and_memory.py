@@ -24,31 +24,17 @@ def attention_backward(x):
     return lambda: torch.autograd.grad(out, leaves, x, retain_graph=True)
 
 
-def rope_table(x):
-    ids, freqs = torch.arange(50000), torch.rand(64, dtype=torch.float64)
-    return lambda: roformer_cpp.rope_table(ids, freqs)
-
-
-def rope(x):
-    positions = torch.arange(x.size(1))
-    return lambda: roformer_cpp.rope(x, positions, layout="pairs")
-
-
-def linear(x):
-    rows, weight = x.flatten(2), torch.ones(512, 512)
-    return lambda: OPERATORS.linear(rows, weight, None)
-
-
-# A call for x [4,512,8,64], large enough for several threads. What it reads is made before, on the test's own thread.
+X = torch.randn(4, 512, 8, 64)  # large enough for several threads
+IDS, FREQS, WEIGHT = torch.arange(50000), torch.rand(64, dtype=torch.float64), torch.ones(512, 512)
 CALLS = {
-    "rope": rope,
-    "rope_table": rope_table,
-    "dropout": lambda x: lambda: OPERATORS.dropout(x, 0.1, 1, 2),
-    "gelu": lambda x: lambda: OPERATORS.gelu(x),
-    "linear": linear,
-    "attention": lambda x: lambda: roformer_cpp.attention(x, x, x),
-    "attention, backward": attention_backward,
-    "linear_attention": lambda x: lambda: roformer_cpp.linear_attention(x, x, x),
+    "rope": lambda: roformer_cpp.rope(X, IDS[:512], layout="pairs"),
+    "rope_table": lambda: roformer_cpp.rope_table(IDS, FREQS),
+    "dropout": lambda: OPERATORS.dropout(X, 0.1, 1, 2),
+    "gelu": lambda: OPERATORS.gelu(X),
+    "linear": lambda: OPERATORS.linear(X.flatten(2), WEIGHT, None),
+    "attention": lambda: roformer_cpp.attention(X, X, X),
+    "attention, backward": attention_backward(X),
+    "linear_attention": lambda: roformer_cpp.linear_attention(X, X, X),
 }
 
 
@@ -73,10 +59,9 @@ def threads_made(call):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_set_num_threads_counts_in_every_thread(name):
-    call = CALLS[name](torch.randn(4, 512, 8, 64))
     for threads in (1, 3):
         torch.set_num_threads(threads)
-        assert threads_made(call) == threads - 1
+        assert threads_made(CALLS[name]) == threads - 1
 
 
 def test_memory_is_held_and_released():
@@ -84,8 +69,7 @@ def test_memory_is_held_and_released():
     roformer_cpp.rope(x, torch.arange(300), layout="pairs")
     roformer_cpp.attention(x, x, x)
     work, table = roformer_cpp.memory_held()
-    assert work > 0
-    assert table >= 300 * 64 * 4
+    assert work > 0 and table >= 300 * 64 * 4
     roformer_cpp.release_memory()
     assert roformer_cpp.memory_held() == (0, 0)
     positions = torch.arange(300)

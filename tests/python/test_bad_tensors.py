@@ -156,11 +156,3 @@ def test_unusual_tensors_have_the_results_of_copies(name):
     assert torch.equal(function(expanded), function(expanded.contiguous())) and function(expanded).abs().max() > 0.1
     assert torch.equal(function(stepped), function(q)) and torch.equal(function(swapped), function(q))
     assert function(q[:0]).shape == (0, 5, H, D)
-
-
-@pytest.mark.parametrize("name", ["attention", "linear"])
-def test_second_derivatives_name_the_kernel_that_has_them(name):
-    x = q.clone().requires_grad_()
-    with pytest.raises(NotImplementedError, match=r"must be false.*Hint: kernel explicit has derivatives of any order"):
-        (gradient,) = torch.autograd.grad(SAME[name](x).square().sum(), x, create_graph=True)
-        gradient.sum().backward()

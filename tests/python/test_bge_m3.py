@@ -36,10 +36,11 @@ def theirs(published):
 
 
 def check(dense, sparse, tokens, theirs):
-    """sparse: dictionaries of ids and weights; one of 0 is left out."""
+    """sparse: dictionaries of ids, which may be texts, and weights; one of 0 is left out."""
     assert_close(np.stack(dense), np.stack([each[0] for each in theirs]))
     largest = max(weight for each in theirs for weight in each[1].values())
-    for found, (_, expected, _) in zip(sparse, theirs, strict=True):
+    for given, (_, expected, _) in zip(sparse, theirs, strict=True):
+        found = {int(i): weight for i, weight in given.items()}
         for i in found.keys() | expected.keys():
             assert abs(found.get(i, 0) - expected.get(i, 0)) <= tol.T4_MAX * largest
     for ours, (*_, vectors) in zip(tokens, theirs, strict=True):
@@ -49,13 +50,10 @@ def check(dense, sparse, tokens, theirs):
 def test_python(m3, theirs):
     assert sum(len(each[1]) for each in theirs) > 8 and sum(map(len, (each[2] for each in theirs))) > 30
     model = BGEM3FlagModel(m3)
-    found = model.encode(M3_TEXTS, return_sparse=True, return_colbert_vecs=True)
-    sparse = [{int(i): weight for i, weight in each.items()} for each in found["lexical_weights"]]
-    check(found["dense_vecs"], sparse, found["colbert_vecs"], theirs)
+    check(*model.encode(M3_TEXTS, return_sparse=True, return_colbert_vecs=True).values(), theirs)
     one = model.encode("the cat", return_sparse=True)
-    assert (
-        one["dense_vecs"].shape == (WIDTH,) and one["colbert_vecs"] is None and isinstance(one["lexical_weights"], dict)
-    )
+    assert one["dense_vecs"].shape == (WIDTH,) and one["colbert_vecs"] is None
+    assert isinstance(one["lexical_weights"], dict)
     assert model.encode([])["dense_vecs"].shape == (0, WIDTH)
 
 
@@ -80,9 +78,7 @@ def test_lengths_instructions_and_scores(published, m3):
     model = BGEM3FlagModel(m3, query_instruction_for_retrieval="the ", query_max_length=6, return_sparse=True)
     texts = ["words and words and more", "a"]
     found = model.encode_queries(texts, return_colbert_vecs=True)
-    expected = list(formulas(*published, ["the " + text for text in texts], max_length=6))
-    sparse = [{int(i): weight for i, weight in each.items()} for each in found["lexical_weights"]]
-    check(found["dense_vecs"], sparse, found["colbert_vecs"], expected)
+    check(*found.values(), list(formulas(*published, ["the " + text for text in texts], max_length=6)))
     one, other = found["lexical_weights"]
     score = sum(weight * other.get(token, 0) for token, weight in one.items())
     assert model.compute_lexical_matching_score(one, other) == pytest.approx(score)
@@ -131,9 +127,7 @@ def test_another_width(tmp_path):
         parts = save_m3(folder, dimension)
         roformer_cpp.convert(folder, tmp_path / f"{dimension}-converted")
         model = BGEM3FlagModel(tmp_path / f"{dimension}-converted", return_sparse=True, return_colbert_vecs=True)
-        found = model.encode(M3_TEXTS)
-        sparse = [{int(i): weight for i, weight in each.items()} for each in found["lexical_weights"]]
-        check(found["dense_vecs"], sparse, found["colbert_vecs"], list(formulas(folder, *parts, M3_TEXTS)))
+        check(*model.encode(M3_TEXTS).values(), list(formulas(folder, *parts, M3_TEXTS)))
 
 
 def test_without_files_of_sentence_transformers(m3, theirs, tmp_path):
@@ -179,14 +173,11 @@ def test_refused(published, m3, tmp_path):
         shutil.copytree(m3, folder, dirs_exist_ok=True)
         path.unlink() if tensors is None else save_file(tensors, path)
         assert words in refused("embed", "--model", folder, *all_kinds), words
-    shutil.rmtree(folder)
-    shutil.copytree(m3, folder)
     for name in ("colbert", "sparse"):
         (folder / f"{name}_linear.safetensors").unlink()
     assert "need sparse_linear and colbert_linear (bge-m3), got none" in refused("embed", "--model", folder, *all_kinds)
-    assert "--quantize goes with one vector" in refused(
-        "embed", "--model", m3, *all_kinds, "--quantize", "binary", code=2
-    )
+    quantized = ["embed", "--model", m3, *all_kinds, "--quantize", "binary"]
+    assert "--quantize goes with one vector" in refused(*quantized, code=2)
     with pytest.raises(ValueError, match="max_length must leave room beside 2 special tokens, got 2"):
         BGEM3FlagModel(m3).encode("a", max_length=2)
     with pytest.raises(TypeError, match=r"arguments must be those of encode, got 'normalize'"):

@@ -31,8 +31,7 @@ def rotation(tokens):
 
 
 def packed(q):
-    ends = torch.tensor([0, 3, q.shape[1]])
-    return roformer_cpp.attention(q[:1], q[:1], q[:1], cu_seqlens=ends)
+    return roformer_cpp.attention(q[:1], q[:1], q[:1], cu_seqlens=torch.tensor([0, 3, q.shape[1]]))
 
 
 FUNCTIONS = {
@@ -98,39 +97,33 @@ def test_shapes_of_meta_tensors():
         assert out.is_meta and out.shape == (2, 8, H, D)
 
 
+def assert_transforms(function, plain):
+    """A gradient by torch.func and a call of vmap are those of plain calls."""
+    q = inputs()
+    found = torch.func.grad(lambda q: function(q).square().sum())(q)
+    assert torch.allclose(found, results(plain, q)[1], **tol.COMPILED_GRADIENT_F32)
+    expected = torch.stack([plain(q), plain(2 * q)])
+    assert torch.allclose(torch.vmap(function)(torch.stack([q, 2 * q])), expected, **tol.COMPILED_GRADIENT_F32)
+
+
 @pytest.mark.parametrize("name", ["causal", "tables", "rotations", "linear causal", "favor"])
 def test_transforms_of_torch_func(name):
-    function, q = FUNCTIONS[name], inputs()
-    found = torch.func.grad(lambda q: function(q).square().sum())(q)
-    assert torch.allclose(found, results(function, q)[1], **tol.COMPILED_GRADIENT_F32)
-    many = torch.stack([q, 2 * q])
-    mapped = torch.vmap(function)(many)
-    assert torch.allclose(mapped, torch.stack([function(q), function(2 * q)]), **tol.COMPILED_GRADIENT_F32)
+    assert_transforms(FUNCTIONS[name], FUNCTIONS[name])
 
 
-@pytest.mark.parametrize(
-    ("name", "keys"),
-    [
-        ("rope", {}),
-        ("rope", {"layout": "halves", "partial_rotary_factor": 0.5}),
-        ("rope", {"rotary_value": True}),
-        ("xpos", {}),
-        ("fope", {}),
-    ],
-)
+ROTATING = [("rope", {}), ("rope", {"layout": "halves", "partial_rotary_factor": 0.5}), ("xpos", {}), ("fope", {})]
+
+
+@pytest.mark.parametrize(("name", "keys"), [*ROTATING, ("rope", {"rotary_value": True})])
 def test_transforms_of_rotations(name, keys):
     encoding = roformer_cpp.encoding(name, num_attention_heads=H, head_dim=D, hidden_size=H * D, **keys)
-    q, terms = inputs(), encoding.terms(torch.arange(8))
-    k, v = q.detach().flip(1), q.detach() + 1
+    terms = encoding.terms(torch.arange(8))
+    k, v = inputs().flip(1), inputs() + 1
 
     def function(q, kernel="explicit"):
         return roformer_cpp.attention(q, k, v, terms, kernel=kernel)
 
-    found = torch.func.grad(lambda q: function(q).square().sum())(q)
-    assert torch.allclose(found, results(lambda q: function(q, "auto"), q)[1], **tol.COMPILED_GRADIENT_F32)
-    mapped = torch.vmap(function)(torch.stack([q, 2 * q]))
-    expected = torch.stack([function(q, "auto"), function(2 * q, "auto")])
-    assert torch.allclose(mapped, expected, **tol.COMPILED_GRADIENT_F32)
+    assert_transforms(function, lambda q: function(q, "auto"))
 
 
 def test_transforms_of_torch_func_without_a_rule():
@@ -181,12 +174,8 @@ def encoder_layer(name, **options):
 
 
 def model_and_loss(head, **config):
-    family = {
-        "num_hidden_layers": 1,
-        "model_type": "bert" if head.startswith("Bert") else "roformer",
-        "is_decoder": "Causal" in head,
-    }
-    model = roformer_cpp.build_model(CONFIG | family | config, head)
+    family = {"model_type": "bert" if head.startswith("Bert") else "roformer", "is_decoder": "Causal" in head}
+    model = roformer_cpp.build_model(CONFIG | {"num_hidden_layers": 1} | family | config, head)
     choices = 2 if head.endswith("MultipleChoice") else 1
     return model, lambda ids: sum(x.square().mean() for x in model(ids, num_choices=choices).values())
 
@@ -255,10 +244,8 @@ def test_layers_whose_arguments_are_copied():
 
 
 def test_compiled_by_inductor():
-    layer = encoder_layer("t5")
-    assert_compiled_equals(
-        layer, layer, [torch.randn(2, 5, H * D)], backend="inductor", bound=tol.COMPILED_GRADIENT_F32
-    )
+    layer, bound = encoder_layer("t5"), tol.COMPILED_GRADIENT_F32
+    assert_compiled_equals(layer, layer, [torch.randn(2, 5, H * D)], backend="inductor", bound=bound)
     model, loss = model_and_loss("RoFormerForMaskedLM")
     assert_compiled_equals(model, loss, [torch.randint(0, 37, (2, 5))], backend="inductor")
 
@@ -401,5 +388,4 @@ def test_whole_calls_pass_opcheck():
     names = ["q", "k", "v", *["encoding"] * (len(tensors) - 4), "encoding_positions"]
     words, numbers = ["auto", layer.attention.encoding._text], [-1, -1, 0, 0, 6]
     opcheck(torch.ops.roformer_python.attention, words, tensors, names, numbers, [0.0, float("nan")])
-    seed = torch.tensor(5)
-    opcheck(torch.ops.roformer_python.dropout, [], [q, seed], ["x", "seed"], [3], [0.5])
+    opcheck(torch.ops.roformer_python.dropout, [], [q, torch.tensor(5)], ["x", "seed"], [3], [0.5])

@@ -16,9 +16,7 @@ from rf_engine import EngineError
 from roformer_cpp import DistanceTable, Rotation, Terms
 
 LENGTHS = (1, 2, 9, 30)
-LAYERS, HEADS, POSITIONS = (
-    SIZES[key] for key in ("num_hidden_layers", "num_attention_heads", "max_position_embeddings")
-)
+LAYERS, HEADS, POSITIONS = map(SIZES.get, ("num_hidden_layers", "num_attention_heads", "max_position_embeddings"))
 DIM = SIZES["hidden_size"] // HEADS
 
 
@@ -194,10 +192,7 @@ def of_tokens(self, layer, shared, projections, token_numbers):
 
 ON_TOKENS = dict(layer_terms=of_tokens, numbers_per_token=1, token_numbers=lambda self, layer, x: x[..., :1])
 REFUSED = {
-    "words": (
-        made(kerple, words=lambda self, words, *_: 2 * words),
-        "word embeddings changed by an encoding of Python",
-    ),
+    "words": (made(kerple, words=lambda self, x, *_: 2 * x), "word embeddings changed by an encoding of Python"),
     "layers": (
         made(kerple, layer_input=lambda self, layer, x: torch.ones(*x[0].shape, SIZES["hidden_size"])),
         "vectors added to the input of every layer by an encoding of Python",

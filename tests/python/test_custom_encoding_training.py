@@ -1,16 +1,14 @@
 """Commands that train, in Python, with encodings written there. The oracle: alibi of C++, written again in Python."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 import tolerances as tol
-from cli_support import results, run_file
+from cli_support import MODEL, pretrain, results, run_file
 from roformer_cpp import distributed
 from training_case import printed
 
-ROOT = Path(__file__).resolve().parents[2]
 MODULE = """
 import torch
 import roformer_cpp
@@ -42,21 +40,16 @@ def result(command, folder, *arguments):
 
 def test_pretrain_and_evaluate(folder):
     """The program trains with the encodings that it has."""
-    model = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
     # So that the model attends to some tokens more than to others.
-    longer = dict(
-        stages=[dict(max_length=16, batch=4, steps=40)],
-        schedule=dict(kind="linear", learning_rate=0.05, warmup_steps=2),
-        checkpoint_every_steps=40,
-    )
+    longer = dict(stages=[dict(max_length=16, batch=4, steps=40)], checkpoint_every_steps=40)
+    longer |= dict(schedule=dict(kind="linear", learning_rate=0.05, warmup_steps=2))
     losses, common = {}, ["--import", "my_encodings", "--data", "data"]
     for encoding in ("none", "alibi", "plain-alibi"):
-        config = run_file(folder / "run.json", model=model | {"position_encoding": encoding}, **longer)
-        trained = (
-            result("pretrain", folder, *common, "--output", encoding, "--config", config)
-            if encoding == "plain-alibi"
-            else results("pretrain", "--data", folder / "data", "--output", folder / encoding, "--config", config)[-1]
-        )
+        config = run_file(folder / "run.json", model=MODEL | {"position_encoding": encoding}, **longer)
+        if encoding == "plain-alibi":
+            trained = result("pretrain", folder, *common, "--output", encoding, "--config", config)
+        else:
+            (trained,) = results(*pretrain(folder, config, folder / encoding))
         losses[encoding] = trained["evaluation"]["loss"]
     assert losses["plain-alibi"] == pytest.approx(losses["alibi"], rel=tol.T4_MAX)
     assert losses["plain-alibi"] != pytest.approx(losses["none"], rel=tol.T4_MAX)

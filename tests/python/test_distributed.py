@@ -28,8 +28,7 @@ def weights(run_dir):
 def alone(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     config = cli_support.run_file(folder / "run.json", **RUN)
-    arguments = ("pretrain", "--config", config, "--data", data, "--output", folder / "run", "--threads", "1")
-    cli_support.results(*arguments)
+    cli_support.results("pretrain", "--config", config, "--data", data, "--output", folder / "run", "--threads", "1")
     return folder / "run"
 
 
@@ -61,6 +60,10 @@ def test_two_processes(alone, two):
     assert two[1]["steps"] == STEPS
     names = {path.name for path in (two[0] / f"checkpoint-{STEPS}").glob("optimizer*")}
     assert names == {f"optimizer-0000{rank}-of-00002.safetensors" for rank in (1, 2)}
+    for line in [line for line in cli_support.lines_of(two[0] / "metrics.jsonl") if line["type"] == "train"]:
+        assert line["processes"] == 2 and line["slowest_rank"] in (0, 1)
+        assert 0 < line["exposed_seconds"] <= line["seconds"] and 0 < line["communication_seconds"] <= line["seconds"]
+        assert 0 < line["slowest_seconds"] <= line["seconds"]
 
 
 def test_pairs_of_sentences(data, tmp_path):
@@ -107,17 +110,7 @@ def test_divided_optimizer(two, alone, data, tmp_path):
 def test_sums_in_bfloat16(alone, data, tmp_path):
     """Gradients keep 8 bits: near the run in float32, and not equal to it."""
     finish(pretrain(2, data, tmp_path, "run", run={"reduce_precision": "bfloat16"}))
-    difference = np.abs(weights(tmp_path / "run") - weights(alone)).max()
-    assert tol.JOB_RTOL < difference < tol.JOB_BF16
-
-
-def test_metrics_of_a_job(two):
-    lines = [json.loads(line) for line in (two[0] / "metrics.jsonl").read_text().splitlines()]
-    train = [line for line in lines if line["type"] == "train"]
-    for line in train:
-        assert line["processes"] == 2 and line["slowest_rank"] in (0, 1)
-        assert 0 < line["exposed_seconds"] <= line["seconds"] and 0 < line["communication_seconds"] <= line["seconds"]
-        assert 0 < line["slowest_seconds"] <= line["seconds"]
+    assert tol.JOB_RTOL < np.abs(weights(tmp_path / "run") - weights(alone)).max() < tol.JOB_BF16
 
 
 def test_evaluation_has_the_same_bits(alone, data):
@@ -162,13 +155,12 @@ def test_a_signal_to_a_rank_ends_the_job_which_goes_on(undisturbed, data, tmp_pa
 
 @pytest.mark.parametrize("before, after, sharding", [(4, 2, "optimizer"), (1, 3, "none")])
 def test_another_number_of_processes_goes_on(alone, data, tmp_path, before, after, sharding):
-    half = {"sharding": sharding}
-    processes = pretrain(before, data, tmp_path, "run", run={**half, "checkpoint_every_steps": 6})
-    finish(processes)
+    run = {"sharding": sharding, "checkpoint_every_steps": 6}
+    finish(pretrain(before, data, tmp_path, "run", run=run))
     for name in ("model.safetensors", f"checkpoint-{STEPS}"):
         path = tmp_path / "run" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    results = outcomes(pretrain(after, data, tmp_path, "run", "--resume", run={**half, "checkpoint_every_steps": 6}))
+    results = outcomes(pretrain(after, data, tmp_path, "run", "--resume", run=run))
     assert [code for code, _, _ in results] == [0] * after, results
     assert f"processes was {before} and is {after}" in results[0][2]
     assert_same_run(tmp_path / "run", alone)
@@ -178,8 +170,7 @@ def test_another_run_file_or_data_of_one_rank_are_named(data, tmp_path):
     changed = cli_support.run_file(tmp_path / "other.json", **{**RUN, "weight_decay": 0.5})
     other, corpus = tmp_path / "other", tmp_path / "corpus.txt"
     corpus.write_text("other words altogether\n\n" * 40)
-    options = ("--input", corpus, "--model", data, "--output", other, "--valid-fraction", "0.2")
-    cli_support.run("prepare", *options)
+    cli_support.run("prepare", "--input", corpus, "--model", data, "--output", other, "--valid-fraction", "0.2")
     same = r"the {} must be the same on every rank, got on rank 1"
     for run_file, folder, message in (
         (changed, data, same.format("run file") + " 0.5 at /weight_decay where there was 0.01"),
@@ -209,11 +200,9 @@ def test_a_missing_rank_is_waited_for_a_limited_time(data, tmp_path):
 def test_a_lost_part_of_a_checkpoint_is_named(two, data, tmp_path):
     shutil.copytree(two[0], tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()
-    checkpoint = tmp_path / "run" / f"checkpoint-{STEPS}"
-    (checkpoint / "optimizer-00002-of-00002.safetensors").unlink()
-    errors(
-        pretrain(2, data, tmp_path, "run", "--resume"), r"must have the moments of all 2 ranks, got no optimizer-00002"
-    )
+    (tmp_path / "run" / f"checkpoint-{STEPS}" / "optimizer-00002-of-00002.safetensors").unlink()
+    rule = r"must have the moments of all 2 ranks, got no optimizer-00002"
+    errors(pretrain(2, data, tmp_path, "run", "--resume"), rule)
 
 
 def test_torchrun_starts_a_killed_job_again(undisturbed, data, tmp_path):
@@ -226,10 +215,8 @@ def test_torchrun_starts_a_killed_job_again(undisturbed, data, tmp_path):
         *("--timeout", "60"),
     ]
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(cli_support.ROOT / "python"))
-    started = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for _ in range(2)
-    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    started = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]
     wait_for_checkpoint(tmp_path / "run", started)
     workers = subprocess.run(["pgrep", "-P", str(started[-1].pid)], capture_output=True, text=True, check=True)
     subprocess.run(["kill", "-9", workers.stdout.split()[-1]], check=True)
@@ -248,14 +235,10 @@ def test_other_weights_of_one_rank_are_named(alone, data, tmp_path):
     stored[-1] ^= 1
     path.write_bytes(stored)
     run = {key: value for key, value in RUN.items() if key != "model"}
-    config = tmp_path / "run.json"
-    config.write_text(json.dumps({**run, "init_from": "model"}))
-    options = ("pretrain", "--config", config, "--data", data, "--output", tmp_path / "run")
-    port = free_port()
-    errors(
-        [start(options, rank, 2, port, cwd=tmp_path / name) for rank, name in enumerate(("here", "there"))],
-        r"the model must be the same on every rank, got on rank 1",
-    )
+    config = cli_support.run_file(tmp_path / "run.json", **run, init_from="model")
+    options, port = ("pretrain", "--config", config, "--data", data, "--output", tmp_path / "run"), free_port()
+    ranks = [start(options, rank, 2, port, cwd=tmp_path / name) for rank, name in enumerate(("here", "there"))]
+    errors(ranks, r"the model must be the same on every rank, got on rank 1")
 
 
 def test_more_ranks_than_micro_batches(data, tmp_path):
@@ -273,16 +256,11 @@ def test_a_wrong_command_line_is_said_once(data, tmp_path):
     assert "rank 0 lost another one" in results[0][2] and "--threads" in results[1][2]
 
 
-def start_example(**environment):
-    return subprocess.Popen(
-        [sys.executable, cli_support.ROOT / "examples" / "fsdp.py"],
-        env=dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(cli_support.ROOT / "python"), **environment),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def losses(processes):
+def losses(*of_rank):
+    """What the first process of examples/fsdp.py prints; of_rank: the environment of each."""
+    common = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(cli_support.ROOT / "python"))
+    command, pipe = [sys.executable, cli_support.ROOT / "examples" / "fsdp.py"], dict(stdout=subprocess.PIPE, text=True)
+    processes = [subprocess.Popen(command, env=common | each, **pipe) for each in of_rank]
     said = [process.communicate(timeout=120)[0] for process in processes]
     assert all(process.returncode == 0 for process in processes)
     return [float(number) for number in re.findall(r"loss ([\d.]+)", said[0])]
@@ -291,7 +269,6 @@ def losses(processes):
 def test_fsdp_of_two_processes_has_the_losses_of_one():
     """examples/fsdp.py: parameters divided among two processes by FSDP2."""
     address = dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), WORLD_SIZE="2")
-    divided = losses([start_example(RANK=str(rank), **address) for rank in range(2)])
-    alone = losses([start_example()])
+    divided, alone = losses(*(address | {"RANK": str(rank)} for rank in range(2))), losses({})
     assert len(alone) == 20 and alone[-1] < 0.7 * alone[0]
     assert divided == pytest.approx(alone, rel=tol.FSDP_RTOL, abs=tol.FSDP_ATOL)

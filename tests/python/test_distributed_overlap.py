@@ -46,12 +46,11 @@ def test_overlap_changes_no_bits(profiled, data, tmp_path):
 
 
 def test_a_run_goes_on_with_or_without_overlap(profiled, data, tmp_path):
-    run = {**WIDE, "checkpoint_every_steps": 3}
-    for name, overlap in (("half", True), ("half", False)):
-        finish(pretrain(2, data, tmp_path, name, "--resume", run={**run, "reduce_overlap": overlap}))
-        (tmp_path / name / "model.safetensors").unlink()
-        shutil.rmtree(tmp_path / name / f"checkpoint-{STEPS}")
-    finish(pretrain(2, data, tmp_path, "half", "--resume", run={**run, "reduce_overlap": True}))
+    for overlap in (True, False, True):
+        shutil.rmtree(tmp_path / "half" / f"checkpoint-{STEPS}", ignore_errors=True)
+        (tmp_path / "half" / "model.safetensors").unlink(missing_ok=True)
+        run = {**WIDE, "checkpoint_every_steps": 3, "reduce_overlap": overlap}
+        finish(pretrain(2, data, tmp_path, "half", "--resume", run=run))
     assert bits(tmp_path / "half") == bits(profiled / "hidden")
 
 
@@ -80,14 +79,9 @@ def test_every_rank_has_a_profile(profiled, rank):
 
 def test_a_checkpoint_in_writing_is_kept_when_the_loss_is_not_finite(data, tmp_path):
     """The update of step 4 makes weights of 1e30; its checkpoint is begun, and step 5 fails."""
-    run = {
-        "stages": [dict(max_length=16, batch=8, accumulate=4, steps=9)],
-        "schedule": dict(kind="piecewise", learning_rate=1.0, points=[[0, 0], [3, 0], [4, 1e30], [5, 0]]),
-        "checkpoint_every_steps": 4,
-        "evaluate_every_steps": 0,
-        "clip_norm": 0,
-    }
+    schedule = dict(kind="piecewise", learning_rate=1.0, points=[[0, 0], [3, 0], [4, 1e30], [5, 0]])
+    run = dict(stages=[dict(max_length=16, batch=8, accumulate=4, steps=9)], schedule=schedule, clip_norm=0)
+    run |= dict(checkpoint_every_steps=4, evaluate_every_steps=0)
     errors(pretrain(2, data, tmp_path, "run", run=run), r"must be finite, got .* at step 5")
-    names = {path.name for path in (tmp_path / "run").glob("*checkpoint-*")}
-    assert names == {"checkpoint-4"}
+    assert {path.name for path in (tmp_path / "run").glob("*checkpoint-*")} == {"checkpoint-4"}
     assert re.search(r'"step": 4', (tmp_path / "run" / "checkpoint-4" / "state.json").read_text())

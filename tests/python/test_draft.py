@@ -13,16 +13,13 @@ from rotary_decoders import make_tokenizer, oracle_logits
 PROMPTS = ["a b", "The people of the land", "one", "x y z " * 9]
 
 
-def perturb(source, folder, spread, **changes):
+def perturb(source, folder, spread):
     """A draft that agrees with a model for some tokens."""
-    save_chat_model(folder, **changes)
+    save_chat_model(folder)
     tensors = load_file(source / "model.safetensors")
     torch.manual_seed(1)
-    save_file(
-        {name: x + spread * x.std() * torch.randn(x.shape) for name, x in tensors.items()},
-        folder / "model.safetensors",
-        {"format": "pt"},
-    )
+    changed = {name: x + spread * x.std() * torch.randn(x.shape) for name, x in tensors.items()}
+    save_file(changed, folder / "model.safetensors", {"format": "pt"})
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +69,9 @@ def test_distribution(models, tmp_path):
     engine = rf.Engine(models / "model", draft=models / "draft")
     prompt = tokenizer("one", add_special_tokens=False)["input_ids"]
     counts = {}
+    options = dict(max_new_tokens=3, temperature=4.0, top_k=top, stop=[], draft_tokens=2)
     for seed in range(seeds):
-        (result,) = engine.generate(
-            "one", max_new_tokens=3, temperature=4.0, top_k=top, seed=seed, stop=[], draft_tokens=2
-        )
+        (result,) = engine.generate("one", seed=seed, **options)
         counts[tuple(result["ids"])] = counts.get(tuple(result["ids"]), 0) + 1
     expected = {}
 

@@ -105,8 +105,7 @@ def test_files_are_small_and_always_the_same(tmp_path):
             header, *lines = csv.reader(file)
         numbers = figures.FIGURES[name][0]()
         assert header == list(numbers)
-        last = [str(np.asarray(column).tolist()[-1]) for column in numbers.values()]
-        assert lines[-1] == last  # all digits
+        assert lines[-1] == [str(np.asarray(column).tolist()[-1]) for column in numbers.values()]  # all digits
 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch, capsys):

@@ -22,9 +22,8 @@ OPTIONS = dict(task="classification", max_length=32, batch=8, epochs=1, learning
 
 
 def tune(trained, task, output, **options):
-    return finetune(
-        trained[0], task["train"], output, valid=task["valid"], test=[task["test"]], **{**OPTIONS, **options}
-    )
+    splits = {"valid": task["valid"], "test": [task["test"]]}
+    return finetune(trained[0], task["train"], output, **splits, **{**OPTIONS, **options})
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +31,14 @@ def tuned(trained, task, tmp_path_factory):
     return tune(trained, task, tmp_path_factory.mktemp("tuned") / "out")
 
 
+def command(trained, task, output):
+    """The same by the command."""
+    rates = ["--learning-rates", "1e-2,1e-3"]
+    return task_files.options(trained[0], task, output, "classification", "--epochs", 1, *rates)
+
+
 def test_fine_tuning_is_that_of_the_command(trained, task, tuned, tmp_path):
-    command = task_files.options(
-        trained[0], task, tmp_path / "out", "classification", "--epochs", 1, "--learning-rates", "1e-2,1e-3"
-    )
-    *runs, last = results(*command)
+    *runs, last = results(*command(trained, task, tmp_path / "out"))
     assert isinstance(tuned, Finetuning) and tuned.is_finished
     assert tuned.chosen == last["chosen"] and untimed(tuned.runs) == untimed(runs) and len(runs) == 2
     for file in ("model.safetensors", "task.json", "config.json"):
@@ -98,8 +100,7 @@ def test_names_of_fields_and_warnings(trained, task, tmp_path):
     rows = [json.loads(line) for line in task["train"].read_text().splitlines()]
     path = task_files.write(tmp_path / "renamed.jsonl", [dict(words=row["text"], kind=row["label"]) for row in rows])
     options = dict(epochs=1, learning_rates=1e-2, threads=1, columns={"text": "words", "label": "kind"})
-    out = tmp_path / "out"
-    result = finetune(trained[0], [path], out, task="classification", valid_fraction=0.25, **options)
+    result = finetune(trained[0], [path], tmp_path / "out", task="classification", valid_fraction=0.25, **options)
     with pytest.warns(RuntimeWarning, match=r"\[finetune\] 160 of the 160 records of the valid file") as caught:
         finetune(trained[0], [path], tmp_path / "other", task="classification", valid=path, **options)
     assert caught[0].filename == __file__
@@ -130,10 +131,7 @@ def test_bad_arguments_of_fine_tuning(trained, task, tmp_path, monkeypatch, opti
 
 def test_processes_share_the_runs(trained, task, tuned, tmp_path):
     """Two runs by two processes: the files and results of one process."""
-    options = task_files.options(
-        trained[0], task, tmp_path / "out", "classification", "--epochs", 1, "--learning-rates", "1e-2,1e-3"
-    )
-    *runs, last = finish(job(2, *options))
+    *runs, last = finish(job(2, *command(trained, task, tmp_path / "out")))
     assert last["chosen"] == tuned.chosen and untimed(runs) == untimed(tuned.runs)
     for file in ("model.safetensors", "task.json", "lr-0.01/seed-1/model.safetensors"):
         assert (tuned.directory / file).read_bytes() == (tmp_path / "out" / file).read_bytes()

@@ -41,8 +41,7 @@ def embedding(folder):
 def tokenizing(folder):
     save_encoder(folder)
     tokenizer = roformer_cpp.Tokenizer.from_pretrained(folder)
-    texts = ["words and more words " * 20] * 400
-    return lambda: np.array(tokenizer(texts, padding=True)["input_ids"])
+    return lambda: np.array(tokenizer(["words and more words " * 20] * 400, padding=True)["input_ids"])
 
 
 def rotating(folder):

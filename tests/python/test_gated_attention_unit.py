@@ -15,9 +15,8 @@ LENGTH = 8  # of log n
 
 def rotated(x, theta=10000.0):
     """RoPE of [B, T, s] at the positions 0, 1, .., pairs (2i, 2i+1)."""
-    angles = torch.arange(x.size(-2), dtype=torch.float64)[:, None] * theta ** (
-        -2.0 * torch.arange(x.size(-1) // 2, dtype=torch.float64) / x.size(-1)
-    )
+    freqs = theta ** (-torch.arange(0, x.size(-1), 2, dtype=torch.float64) / x.size(-1))
+    angles = torch.arange(x.size(-2), dtype=torch.float64)[:, None] * freqs
     even, odd = x[..., ::2], x[..., 1::2]
     turned = (even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin())
     return torch.stack(turned, -1).flatten(-2)
@@ -98,8 +97,7 @@ def test_masks_and_packed_sequences():
     unit, x = made()
     mask = torch.ones(B, 1, 1, T, dtype=torch.bool)
     mask[..., 7:] = False
-    allowed = mask[0, 0, 0].expand(T, T)
-    expected = formula(unit, x, allowed=allowed)
+    expected = formula(unit, x, allowed=mask[0, 0, 0].expand(T, T))
     assert (unit(x, mask=mask) - expected).abs().max() <= tol.MODEL_F64 * expected.abs().max()
     packed = unit(x[:1], cu_seqlens=torch.tensor([0, 4, T]))
     for begin, end in ((0, 4), (4, T)):

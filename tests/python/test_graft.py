@@ -42,14 +42,14 @@ def test_its_own_encoding_grafted_back_gives_its_logits(family):
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
 
 
+BEFORE = {"original_max_position_embeddings": 48}
 SCALED = {
     "linear": {"factor": 4.0},
     "dynamic": {"factor": 4.0},
-    "yarn": {"factor": 4.0, "original_max_position_embeddings": 48},
-    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 48},
-    "longrope": {"short_factor": [1.0] * 8, "long_factor": [1.0 + i for i in range(8)], "factor": 4.0,
-                 "original_max_position_embeddings": 48},
-}  # fmt: skip
+    "yarn": {"factor": 4.0, **BEFORE},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **BEFORE},
+    "longrope": {"factor": 4.0, "short_factor": [1.0] * 8, "long_factor": [1.0 + i for i in range(8)], **BEFORE},
+}
 
 
 @pytest.mark.parametrize("name", SCALED)
@@ -176,18 +176,18 @@ def test_layers_without_an_encoding():
     roformer_cpp.graft(model, "rope", layers=[1, 3])
     assert_t4(logits(model), rotated)
     assert (some - rotated).abs().max() > 1e-2
-    layer, own = [], make("Llama").model
-    for index in range(4):  # the same with transformers: no rotation is that of position 0
+    roformer_cpp.graft(model, "nope", layers=np.array([1, 3]))
+    assert torch.equal(logits(model), some)
 
-        def at_start(module, args, kwargs, index=index):
-            cos, sin = kwargs["position_embeddings"]
-            kwargs["position_embeddings"] = (torch.ones_like(cos), 0 * sin) if index % 2 else (cos, sin)
-            return args, kwargs
+    def at_start(module, args, kwargs):
+        """The same with transformers: no rotation is that of position 0."""
+        cos, sin = kwargs["position_embeddings"]
+        return args, kwargs | {"position_embeddings": (torch.ones_like(cos), 0 * sin)}
 
-        own.layers[index].self_attn.register_forward_pre_hook(at_start, with_kwargs=True)
-        layer.append(index)
-    with torch.no_grad():
-        assert_t4(some, make("Llama").lm_head(own(IDS).last_hidden_state))
+    own = make("Llama")
+    for layer in own.model.layers[1::2]:
+        layer.self_attn.register_forward_pre_hook(at_start, with_kwargs=True)
+    assert_t4(some, logits(own))
 
 
 def test_training_and_files(tmp_path):
@@ -288,9 +288,8 @@ def test_tables_by_position_of_bert():
     model = roformer_cpp.graft(make("Bert"), "sinusoidal")
     before = make("Bert")
     with torch.no_grad():
-        before.bert.embeddings.position_embeddings.weight.copy_(
-            roformer_cpp.encoding("sinusoidal", hidden_size=64).input(torch.arange(48))[0]
-        )
+        rows = roformer_cpp.encoding("sinusoidal", hidden_size=64).input(torch.arange(48))[0]
+        before.bert.embeddings.position_embeddings.weight.copy_(rows)
     assert_t4(logits(model), logits(before))
     roformer_cpp.graft(model, "alibi")
     everywhere = logits(model)
@@ -301,9 +300,8 @@ def test_tables_by_position_of_bert():
 def test_perplexity_by_position():
     model = make("Llama")
     tokens = torch.randint(3, 100, (130,))
-    found = roformer_cpp.perplexity_by_position(
-        model, tokens, grafts={"own": "rope", "rerope": {"encoding": "rerope", "window": 8}}, chunk=17
-    )
+    grafts = {"own": "rope", "rerope": {"encoding": "rerope", "window": 8}}
+    found = roformer_cpp.perplexity_by_position(model, tokens, grafts=grafts, chunk=17)
     assert found["to"] == [48, 96, 130] and not hasattr(model, "position_encoding")
     with torch.no_grad():
         loss = torch.nn.functional.cross_entropy(model(tokens[None]).logits[0, :-1], tokens[1:], reduction="none")
@@ -352,11 +350,6 @@ def test_peft_trains_a_copy_of_the_encoding(tmp_path):
     assert torch.equal(logits(again), logits(tuned)) and torch.equal(logits(tuned.merge_and_unload()), logits(again))
 
 
-def test_layers_by_numpy():
-    model = roformer_cpp.graft(make("Llama"), "nope", layers=np.array([1, 3]))
-    assert torch.equal(logits(model), logits(roformer_cpp.graft(make("Llama"), "nope", layers=[1, 3])))
-
-
 def test_what_is_refused():
     llama = roformer_cpp.graft(make("Llama"), "alibi")
     with pytest.raises(ValueError, match="must not be grafted yet"), roformer_cpp.grafted(llama, "rope"):
@@ -364,43 +357,37 @@ def test_what_is_refused():
     assert [encoding.name for encoding in llama.position_encoding] == ["alibi"]
     llama = make("Llama")
     t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=9, d_model=8, d_kv=4, num_heads=2))
+    layers = "layers must be a list of integers from 0 to 3, got"
     for model, arguments, rule in (
         (t5, {}, "model must be of transformers and one of bert, .*, got t5"),
         (torch.nn.Linear(2, 2), {}, "got Linear"),
-        (llama, {"layers": [4]}, "layers must be a list of integers from 0 to 3, got 4"),
-        (llama, {"layers": 0}, "layers must be a list of integers from 0 to 3, got 0"),
+        *((llama, {"layers": x}, f"{layers} {got}") for x, got in [([4], 4), (0, 0), ([True], True), ([], r"\[\]")]),
+        (llama, {"layers": "all"}, f"{layers} 'all'"),
         (llama, {"encoding": "learned"}, "encoding must act on attention alone, got learned, which changes the input"),
         (llama, {"encoding": "floater"}, "got floater"),
         (llama, {"encoding": roformer_cpp.encoding("alibi"), "window": 2}, "keys must come with the name of an enc"),
         (llama, {"encoding": "rerop"}, "did you mean rerope"),
         (llama, {"encoding": "yarn", "facto": 2}, "facto"),
         (llama, {"keep": True, "encoding": "rope"}, "each term must be set by one encoding"),
-        (llama, {"layers": [True]}, "layers must be a list of integers from 0 to 3, got True"),
         (llama, {"encoding": "rope", "head_dim": 8}, "head_dim must be that of the model, 16, got 8"),
-        (llama, {"layers": "all"}, "layers must be a list of integers from 0 to 3, got 'all'"),
-        (llama, {"layers": []}, r"layers must be a list of integers from 0 to 3, got \[\]"),
         (make("Llama", num_key_value_heads=1), {"encoding": "fope"}, "got fope with . heads and 1 of keys"),
     ):
         with pytest.raises(ValueError, match=rule):
             logits(roformer_cpp.graft(model, **arguments))
         if isinstance(model, transformers.LlamaForCausalLM):
             roformer_cpp.ungraft(model)
-    with pytest.raises(TypeError, match=r"\[graft\] model must be a torch.nn.Module, got int"):
-        roformer_cpp.graft(3)
-    for arguments, rule in (
-        ({"encoding": ["rope", "alibi"]}, "encoding must be a name or an Encoding, got list"),
-        ({"keep": "yes"}, "keep must be"),
+    graft, perplexity = roformer_cpp.graft, roformer_cpp.perplexity_by_position
+    for function, given, arguments, rule in (
+        (graft, [3], {}, r"\[graft\] model must be a torch.nn.Module, got int"),
+        (graft, [llama], {"encoding": ["rope", "alibi"]}, "encoding must be a name or an Encoding, got list"),
+        (graft, [llama], {"keep": "yes"}, "keep must be"),
+        (perplexity, [llama, "text"], {}, r"tokens must be an int64 tensor \[T\] or \[B, T\], got str"),
+        (perplexity, [llama, torch.ones(4)], {}, r"got torch.float32 \[4\]"),
+        (perplexity, [llama, IDS], {"grafts": ["ntk"]}, "grafts must be a mapping by name, got list"),
+        (perplexity, [make("Bert"), IDS], {}, "model must be a causal language model, got Bert"),
     ):
         with pytest.raises(TypeError, match=rule):
-            roformer_cpp.graft(llama, **arguments)
-    for given, arguments, rule in (
-        ((llama, "text"), {}, r"tokens must be an int64 tensor \[T\] or \[B, T\], got str"),
-        ((llama, torch.ones(4)), {}, r"got torch.float32 \[4\]"),
-        ((llama, IDS), {"grafts": ["ntk"]}, "grafts must be a mapping by name, got list"),
-        ((make("Bert"), IDS), {}, "model must be a causal language model, got Bert"),
-    ):
-        with pytest.raises(TypeError, match=rule):
-            roformer_cpp.perplexity_by_position(*given, **arguments)
+            function(*given, **arguments)
     roformer_cpp.graft(llama)
     with pytest.raises(ValueError, match="got attention whose weights are returned"):
         llama(IDS, output_attentions=True)

@@ -64,18 +64,13 @@ def test_a_model(head):
 def test_what_is_refused():
     q, ids = vectors(), nested(torch.arange(3), torch.arange(2))
     model = roformer_cpp.build_model(MODEL, "RfEncoderModel")
+    lengths = [q, vectors((2, 3, 4)), vectors((3, 2, 4))]
     for call, rule in (
         (lambda: roformer_cpp.attention(q, q, torch.zeros(3, 7, 2, 8)), "v must be jagged .*, got torch.strided"),
-        (
-            lambda: roformer_cpp.attention(q, vectors((2, 3, 4)), vectors((3, 2, 4))),
-            "k and v must have rows of the same",
-        ),
+        (lambda: roformer_cpp.attention(*lengths), "k and v must have rows of the same"),
         (lambda: roformer_cpp.attention(q, q, q, mask=torch.ones(3, 7, dtype=bool)), "mask must be left out"),
         (lambda: roformer_cpp.attention(q, q, q, return_weights=True), "return_weights must be left out"),
-        (
-            lambda: model(ids, torch.ones(2, 3, dtype=torch.int64)),
-            "jagged input_ids must be .*, without attention_mask",
-        ),
+        (lambda: model(ids, torch.ones(2, 3).long()), "jagged input_ids must be .*, without attention_mask"),
     ):
         with pytest.raises(ValueError, match=rule):
             call()

@@ -8,12 +8,14 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
+from encoding_case import TINY_MODEL
 from roformer_cpp import Attention, EncoderLayer, GatedAttentionUnit
 
 C, H, T = 16, 2, 7
 ENDS = torch.tensor([0, 4, T])
 SEQUENCES = torch.tensor([[0] * 4 + [1] * 3])
 PACKED = torch.tensor([[0, 1, 2, 3, 0, 1, 2]])
+T1 = {"rtol": tol.T1_RTOL, "atol": tol.T1_ATOL}
 CAUSAL = {info["name"] for info in roformer_cpp.encodings() if info["needs_causal"]}
 KEYS = {"axial": {"grid_width": 3}, "axial-nd": {"grid_shape": [-1, 3]}, "rope-mixed": {"grid_width": 3}}
 OUTSIDE = {"learned": {}, "sinusoidal": {}, "complex": {"vocab_size": 5}}
@@ -40,15 +42,13 @@ def test_vectors_of_every_layer_reach_the_projections():
     x = drawn(2, T, C)
     added = encoding.layer_input(torch.arange(T), layer=1, dtype=torch.float64)
     y = (x + added).detach().numpy()
-    q, k, v = (
-        (y @ linear.weight.detach().numpy().T + linear.bias.detach().numpy()).reshape(2, T, H, -1)
-        for linear in (layer.query, layer.key, layer.value)
-    )
+    of = {name: parameter.detach().numpy() for name, parameter in layer.named_parameters()}
+    q, k, v = ((y @ of[f"{x}.weight"].T + of[f"{x}.bias"]).reshape(2, T, H, -1) for x in ("query", "key", "value"))
     scores = np.einsum("bthd,bshd->bhts", q, k) / (C // H) ** 0.5
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     out = np.einsum("bhts,bshd->bthd", weights / weights.sum(-1, keepdims=True), v).reshape(2, T, C)
-    expected = out @ layer.output.weight.detach().numpy().T + layer.output.bias.detach().numpy()
-    np.testing.assert_allclose(layer(x).detach().numpy(), expected, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+    expected = out @ of["output.weight"].T + of["output.bias"]
+    np.testing.assert_allclose(layer(x).detach().numpy(), expected, **T1)
     block = EncoderLayer(C, H, encoding, layer=1, norm="pre").double()
     inner = x + block.attention(block.attention_norm(x))
     assert torch.equal(block(x), inner + block._inner(block.output_norm(inner)))
@@ -57,8 +57,7 @@ def test_vectors_of_every_layer_reach_the_projections():
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_what_acts_on_the_input_is_refused_by_name(name):
     encoding = made(name, **OUTSIDE[name])
-    beside = roformer_cpp.combine_encodings([made("rope"), encoding])
-    for given in (encoding, beside):
+    for given in (encoding, roformer_cpp.combine_encodings([made("rope"), encoding])):
         for make in (Attention, EncoderLayer):
             with pytest.raises(ValueError, match=rf"^\[attention\] encoding must act in .* got {name}, which acts on"):
                 make(C, H, given)
@@ -81,7 +80,7 @@ def test_packed_rows_are_those_of_each_sequence(name):
     layer = Attention(C, H, encoding, is_causal=name in CAUSAL).double()
     x = drawn(1, T, C)
     alone = torch.cat([layer(x[:, :4]), layer(x[:, 4:])], 1)
-    torch.testing.assert_close(layer(x, cu_seqlens=ENDS), alone, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+    torch.testing.assert_close(layer(x, cu_seqlens=ENDS), alone, **T1)
     q, k = (linear(x).unflatten(-1, (H, -1)) for linear in (layer.query, layer.key))
     given = {"hidden_states": x, "queries": q, "keys": k, "dtype": torch.float64}
     call = {"is_causal": name in CAUSAL, "cu_seqlens": ENDS}
@@ -92,7 +91,7 @@ def test_packed_rows_are_those_of_each_sequence(name):
         part = {key: x[:, a:b] if isinstance(x, torch.Tensor) else x for key, x in given.items()}
         terms = encoding.terms(torch.arange(b - a), **part)
         alone = roformer_cpp.attention(q[:, a:b], k[:, a:b], q[:, a:b], terms, is_causal=name in CAUSAL)
-        torch.testing.assert_close(out[:, a:b], alone, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+        torch.testing.assert_close(out[:, a:b], alone, **T1)
 
 
 @pytest.mark.parametrize("name", DEPENDING)
@@ -108,10 +107,10 @@ def test_padded_rows_are_those_of_each_sequence(name):
             out = layer(x, mask=mask)
             for row, length in ((0, 4), (1, T)):
                 alone = layer(x[row : row + 1, :length])
-                torch.testing.assert_close(out[row : row + 1, :length], alone, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+                torch.testing.assert_close(out[row : row + 1, :length], alone, **T1)
         shared = torch.tensor([[[[True] * 4 + [False] * 3]]])
         alone = layer(x[:, :4])
-        torch.testing.assert_close(layer(x, mask=shared)[:, :4], alone, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+        torch.testing.assert_close(layer(x, mask=shared)[:, :4], alone, **T1)
         with pytest.raises(ValueError, match=r"must be made with sequences for rows with a mask, got none and a mask"):
             layer(x, mask=by_key.expand(-1, -1, T, -1))
     q = drawn(2, T, H, C // H)
@@ -123,7 +122,7 @@ def test_padded_rows_are_those_of_each_sequence(name):
     first = {key: each[:1, :4] if isinstance(each, torch.Tensor) else each for key, each in given.items()}
     alone = roformer_cpp.attention(*[q[:1, :4]] * 3, encoding.terms(torch.arange(4), **first), is_causal=causal)
     out = roformer_cpp.attention(q, q, q, terms, is_causal=causal, mask=seen)
-    torch.testing.assert_close(out[:1, :4], alone, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+    torch.testing.assert_close(out[:1, :4], alone, **T1)
 
 
 @pytest.mark.parametrize(("name", "is_decoder"), [("fox", True), ("path", True), ("t5", True), ("t5", False)])
@@ -155,9 +154,7 @@ def test_a_score_keeps_its_scale_beside_t5():
         with pytest.raises(ValueError, match=rule):
             roformer_cpp.combine_encodings([made(other), made("t5")])
     with pytest.raises(ValueError, match=rule):
-        config = {"model_type": "rf_encoder", "vocab_size": 9, "hidden_size": C, "num_attention_heads": H}
-        config |= {"num_hidden_layers": 1, "intermediate_size": 9, "position_encoding": ["rope", "t5"]}
-        roformer_cpp.build_model(config)
+        roformer_cpp.build_model(TINY_MODEL | {"model_type": "rf_encoder", "position_encoding": ["rope", "t5"]})
     rope, t5 = made("rope").double(), made("t5", scale="sqrt").double()
     q, positions = drawn(1, T, H, C // H), torch.arange(T)
     both = roformer_cpp.combine_encodings([rope, t5]).terms(positions, dtype=torch.float64)
@@ -166,7 +163,7 @@ def test_a_score_keeps_its_scale_beside_t5():
     bias = table.rows[:, (positions[:, None] - positions).clamp(table.lo, table.hi) - table.lo]
     scores = torch.einsum("bthd,bshd->bhts", rotated, rotated) / (C // H) ** 0.5 + bias
     expected = torch.einsum("bhts,bshd->bthd", scores.softmax(-1), q)
-    torch.testing.assert_close(roformer_cpp.attention(q, q, q, both), expected, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+    torch.testing.assert_close(roformer_cpp.attention(q, q, q, both), expected, **T1)
     for inputs in ("learned", "sinusoidal", "none"):  # these set no score
         roformer_cpp.combine_encodings([made(inputs), made("t5")])
 

@@ -2,6 +2,7 @@
 Stanford's ColBERT."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -35,23 +36,16 @@ def check(folder):
         for a, b in zip(mine, other, strict=True):
             assert_close(a, b.numpy())
     assert_close(ours.similarity(queries, documents), theirs.similarity(*expected).numpy())
-    n = len(TEXTS)
-    assert_close(
-        ours.similarity_pairwise(queries, documents[:n]),
-        theirs.similarity_pairwise(expected[0], expected[1][:n]).numpy(),
-    )
+    pairwise = theirs.similarity_pairwise(expected[0], expected[1][: len(TEXTS)])
+    assert_close(ours.similarity_pairwise(queries, documents[: len(TEXTS)]), pairwise.numpy())
     return ours, theirs
 
 
-@pytest.mark.parametrize(
-    "expansion",
-    [
-        None,
-        {"strategy": "fixed", "length": 16},
-        {"strategy": "fixed", "length": 16, "attend": True},
-        {"strategy": "min", "length": 8, "token": "a"},
-    ],
-)
+FIXED = {"strategy": "fixed", "length": 16}
+EXPANSIONS = [None, FIXED, FIXED | {"attend": True}, {"strategy": "min", "length": 8, "token": "a"}]
+
+
+@pytest.mark.parametrize("expansion", EXPANSIONS)
 def test_sentence_transformers(encoder, tmp_path, expansion):
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
     from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
@@ -62,11 +56,9 @@ def test_sentence_transformers(encoder, tmp_path, expansion):
     dense = Dense(24, 8, bias=False, activation_function=torch.nn.Identity(), **level)
     tasks = ["query", "document"] if expansion is None else ["document"]
     mask = MultiVectorMask(skiplist_words=["!", "?"], skiplist_tasks=tasks)
-    theirs_module.MultiVectorEncoder(
-        modules=[transformer, dense, mask, Normalize(**level)],
-        prompts={"query": "q ", "document": "d "},
-        similarity_fn_name=None if expansion is None else "meanmaxsim",
-    ).save(str(tmp_path))
+    options = dict(prompts={"query": "q ", "document": "d "}, similarity_fn_name=expansion and "meanmaxsim")
+    modules = [transformer, dense, mask, Normalize(**level)]
+    theirs_module.MultiVectorEncoder(modules=modules, **options).save(str(tmp_path))
     ours, _ = check(tmp_path)
     assert ours.get_embedding_dimension() == 8
     (tmp_path / "3_Normalize/config.json").unlink()  # which says that it norms tokens
@@ -75,8 +67,7 @@ def test_sentence_transformers(encoder, tmp_path, expansion):
 
 
 def save_pylate(folder, encoder, **config):
-    for file in encoder.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(encoder, folder, dirs_exist_ok=True)
     torch.manual_seed(4)
     dense = torch.nn.Linear(24, 8, bias=False)
     save_modules(folder, dense=[(dense, "torch.nn.modules.linear.Identity")], model_type="ColBERT", **config)
@@ -103,8 +94,7 @@ def test_pylate(encoder, tmp_path, config):
 
 
 def test_colbert(encoder, tmp_path):
-    for file in encoder.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(encoder, tmp_path, dirs_exist_ok=True)
     weights = load_file(tmp_path / "model.safetensors")
     torch.manual_seed(5)
     weights = {"bert." + name: tensor for name, tensor in weights.items()} | {"linear.weight": torch.randn(8, 24)}

@@ -44,19 +44,10 @@ def test_forms_say_what_masks_say(name, queries, past, cut, bool_masks):
     config = models.build(models.FAMILIES["llama" if bool_masks else "gemma2"]).config
     padding = torch.ones(2, past + queries, dtype=torch.bool)
     padding[1, :6] = False
+    call = dict(batch_size=2, q_length=queries, kv_length=keys, q_offset=past, kv_offset=cut, dtype=torch.float32)
+    call |= dict(mask_function=FUNCTIONS[name], allow_is_causal_skip=False, config=config)
     for mask in (None, padding, padding | True):
-        made = make_mask(
-            batch_size=2,
-            q_length=queries,
-            kv_length=keys,
-            q_offset=past,
-            kv_offset=cut,
-            mask_function=FUNCTIONS[name],
-            attention_mask=mask,
-            allow_is_causal_skip=False,
-            config=config,
-            dtype=torch.float32,
-        )
+        made = make_mask(**call, attention_mask=mask)
         assert made.dtype == (torch.bool if bool_masks else torch.float32)
         form = noted_form(made)
         assert (form.attend is None) == (mask is not padding or bool(padding[:, cut:].all()))
@@ -66,8 +57,7 @@ def test_forms_say_what_masks_say(name, queries, past, cut, bool_masks):
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_other_functions_have_no_form(name):
-    made = make_mask(2, 5, 5, mask_function=UNKNOWN[name], dtype=torch.float32)
-    assert noted_form(made) is None
+    assert noted_form(make_mask(2, 5, 5, mask_function=UNKNOWN[name], dtype=torch.float32)) is None
 
 
 def test_forms_of_other_calls():

@@ -16,11 +16,10 @@ import tolerances as tol  # noqa: E402
 from patch_models import close, patched_copy, said  # noqa: E402
 
 HEADS = 4
+T5 = [f"{each}Attention" for each in ("T5", "MT5", "SwitchTransformers")]
 KNOWN = {
     "roformer": {"RoFormerSelfAttention.forward"},
-    "t5": {
-        f"{cls}Attention.{name}" for cls in ("T5", "MT5", "SwitchTransformers") for name in ("compute_bias", "forward")
-    },
+    "t5": {f"{cls}.{name}" for cls in T5 for name in ("compute_bias", "forward")},
     "deberta-v2": {"DisentangledSelfAttention.forward"},
     "mpnet": {"MPNetSelfAttention.forward"},
     "llama": {"sdpa_attention_forward", "sdpa_mask", "eager_mask"},
@@ -31,18 +30,12 @@ def reason(cls, what):
     return [f"[patch] {cls}: transformers computes {what}"]
 
 
-@pytest.mark.parametrize(
-    ("name", "attention"),
-    [
-        ("roformer", "RoFormerSelfAttention"),
-        ("deberta-v2", "DisentangledSelfAttention"),
-        ("mpnet", "MPNetSelfAttention"),
-        ("t5", "T5Attention"),
-        ("llama", "LlamaAttention"),
-        ("bert", "BertSelfAttention"),
-    ],
-)
-def test_weights(name, attention):
+ATTENTION = {"roformer": "RoFormerSelfAttention", "deberta-v2": "DisentangledSelfAttention", "t5": "T5Attention"}
+ATTENTION |= {"mpnet": "MPNetSelfAttention", "llama": "LlamaAttention", "bert": "BertSelfAttention"}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_weights(name):
     """output_attentions=True returns the weights of eager attention."""
     model = models.build(models.FAMILIES[name])
     patched = patched_copy(model)
@@ -53,7 +46,7 @@ def test_weights(name, attention):
     for mask in (None, given.mask):
         want = model(given.ids, attention_mask=mask, output_attentions=True, **options)
         out, reasons = said(patched, given.ids, attention_mask=mask, output_attentions=True, **options)
-        assert reasons == reason(attention, "attention whose weights are returned")
+        assert reasons == reason(ATTENTION[name], "attention whose weights are returned")
         for key in ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions"):
             assert (key in out) == (key in want)
             for got, expected in zip(out.get(key) or (), want.get(key) or (), strict=True):
@@ -90,10 +83,8 @@ def test_masks_of_the_caller():
             out, reasons = said(patched, ids, attention_mask=mask)
             assert reasons == [] and close(out.logits, want)
     learned = numbers.clone().requires_grad_()
-    for each in (model, patched):
-        each(ids, attention_mask=learned).logits.cos().sum().backward()
-    assert close(learned.grad / 2, torch.autograd.grad(
-        model(ids, attention_mask=learned).logits.cos().sum(), learned)[0], tol.GRADIENT_F64)  # fmt: skip
+    sums = (each(ids, attention_mask=learned).logits.cos().sum() for each in (patched, model))
+    assert close(*(torch.autograd.grad(each, learned)[0] for each in sums), tol.GRADIENT_F64)
 
 
 @pytest.mark.parametrize("name", ["roformer, causal", "bert, causal"])
@@ -105,18 +96,13 @@ def test_attention_to_an_encoder(name):
     mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2, [1] * 2 + [0] * 4])
     options = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask}
     out, reasons = said(models.logits, patched_copy(model), given, **options)
-    left = reason("RoFormerSelfAttention", "attention to an encoder")
-    assert reasons == (left if "roformer" in name else [])
+    assert reasons == (reason("RoFormerSelfAttention", "attention to an encoder") if "roformer" in name else [])
     assert close(out, models.logits(model, given, **options))
 
 
-DROPOUT = {
-    "roformer": {"attention_probs_dropout_prob": 0.5, "hidden_dropout_prob": 0.2},
-    "deberta-v2": {"attention_probs_dropout_prob": 0.5, "hidden_dropout_prob": 0.2},
-    "bert": {"attention_probs_dropout_prob": 0.5, "hidden_dropout_prob": 0.2},
-    "t5": {"dropout_rate": 0.4},
-    "llama": {"attention_dropout": 0.5},
-}
+OF_BERT = {"attention_probs_dropout_prob": 0.5, "hidden_dropout_prob": 0.2}
+DROPOUT = dict.fromkeys(("roformer", "deberta-v2", "bert"), OF_BERT)
+DROPOUT |= {"t5": {"dropout_rate": 0.4}, "llama": {"attention_dropout": 0.5}}
 
 
 @pytest.mark.parametrize("name", DROPOUT)

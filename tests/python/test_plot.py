@@ -67,17 +67,14 @@ def test_a_line_that_cannot_be_drawn_is_bad_input(tmp_path, monkeypatch, capsys,
     assert not (tmp_path / "loss.png").exists()
 
 
-def test_nothing_to_draw_is_an_error(tmp_path):
-    write_metrics(tmp_path, [])
-    with pytest.raises(ValueError, match="at least one"):
-        plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
-
-
-def test_a_fine_tuning_has_no_unigram_baseline(tmp_path, curves):
+def test_a_fine_tuning_has_no_unigram_baseline_and_nothing_is_an_error(tmp_path, curves):
     lines = [dict(type="train", step=2, loss=0.7), dict(type="evaluation", step=2, epoch=1, loss=0.6, accuracy=0.5)]
     write_metrics(tmp_path, lines)
     plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
     assert curves == {"training": [[2, 0.7]], "held out": [[2, 0.6]]}
+    write_metrics(tmp_path, [])
+    with pytest.raises(ValueError, match="at least one"):
+        plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
 
 
 def test_many_runs_in_one_picture_and_in_one_table(tmp_path, curves, monkeypatch):
@@ -97,34 +94,35 @@ def test_many_runs_in_one_picture_and_in_one_table(tmp_path, curves, monkeypatch
         for kind, loss in (("", loss_), (", held out", loss_ + 1))
     }
     rows = list(csv.DictReader((tmp_path / "all.csv").read_text().splitlines()))
-    assert [(row["run"], row["type"], row["loss"], row["unigram_loss"]) for row in rows[:2]] == [
-        ("a", "train", "8.0", ""),
-        ("a", "evaluation", "9.0", "6.3"),
-    ]
-    assert len(rows) == 6
+    found = [(row["run"], row["type"], row["loss"], row["unigram_loss"]) for row in rows]
+    assert found[:2] == [("a", "train", "8.0", ""), ("a", "evaluation", "9.0", "6.3")] and len(found) == 6
     (tmp_path / "empty").mkdir()
     for other in ("empty", "absent"):
-        with pytest.raises(FileNotFoundError, match=rf"must have metrics\.jsonl in it, got none in {other}"):
-            plot._draw([tmp_path / "a", Path(other)], None, None)
-        with pytest.raises(FileNotFoundError, match=rf"must have metrics\.jsonl in it, got none in {other}"):
-            plot._draw([Path(other)], None, None)
+        for folders in ([tmp_path / "a", Path(other)], [Path(other)]):
+            with pytest.raises(FileNotFoundError, match=rf"must have metrics\.jsonl in it, got none in {other}"):
+                plot._draw(folders, None, None)
     assert not (tmp_path / "loss.png").exists()
-    drawn = dict(curves)
+    drawn = len(curves)
     plot._draw([tmp_path], "all.svg", None)  # of one directory that is no run itself
-    assert len(curves) == len(drawn) + 6
+    assert len(curves) == drawn + 6
+
+
+TABLE = """encoding,seed,step_ms,loss_8,loss_16,loss_64
+rope,1,3,1.5,2,4
+rope,2,5,1.25,nan,nan
+"a:b=1,2",1,7,2,,
+"""
 
 
 def test_the_scatter_of_loss_against_cost(tmp_path, monkeypatch):
     """At the shortest and the longest length, the means over the seeds that have a loss."""
     drawn = {}
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.update(axes=figure.axes[1]))
-    rows = ["encoding,seed,step_ms,loss_8,loss_16,loss_64"]
-    rows += ["rope,1,3,1.5,2,4", "rope,2,5,1.25,nan,nan", '"a:b=1,2",1,7,2,,']
-    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "table.csv").write_text(TABLE)
     plot.plot_comparison(tmp_path / "table.csv", tmp_path / "x.svg")
     points = {line.get_label(): line.get_xydata().tolist() for line in drawn["axes"].lines}
     assert points == {"8 tokens": [[4, 1.375], [7, 2]], "64 tokens": [[3, 4]]}
-    (tmp_path / "empty.csv").write_text(rows[0] + "\n")
+    (tmp_path / "empty.csv").write_text(TABLE.splitlines(keepends=True)[0])
     with pytest.raises(ValueError, match="must hold runs, got none"):
         plot.plot_comparison(tmp_path / "empty.csv", tmp_path / "x.svg")
     assert [text.get_text() for text in drawn["axes"].texts] == ["rope", "a:b=1,2", "rope"]
@@ -133,16 +131,12 @@ def test_the_scatter_of_loss_against_cost(tmp_path, monkeypatch):
 def test_pictures_of_comparisons_and_confusions(tmp_path, monkeypatch):
     """Of each the command draws the file that the directory has."""
     (tmp_path / "compare").mkdir()
-    rows = ["encoding,seed,step_ms,loss_8,loss_16,loss_64"]
-    rows += ["rope,1,3,1.5,2,4", "rope,2,5,1.25,nan,nan", '"a:b=1,2",1,7,2,,']
-    (tmp_path / "compare" / "table.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "compare" / "table.csv").write_text(TABLE)
     (tmp_path / "finetune").mkdir()
     confusion = {"split": "test", "labels": ["no", "yes"], "counts": [[3, 1], [0, 0]]}
     (tmp_path / "finetune" / "report.json").write_text(json.dumps({"confusion": confusion}))
-    for name, words in (
-        ("compare", ["rope", "a:b=1,2", "8 tokens", "16 tokens", "milliseconds per step"]),
-        ("finetune", ["gold", "predicted", "yes", ">3<"]),
-    ):
+    compared = ["rope", "a:b=1,2", "8 tokens", "16 tokens", "milliseconds per step"]
+    for name, words in (("compare", compared), ("finetune", ["gold", "predicted", "yes", ">3<"])):
         monkeypatch.setattr("sys.argv", ["plot", str(tmp_path / name), "--output", str(tmp_path / f"{name}.svg")])
         assert plot.main() == 0
         drawn = (tmp_path / f"{name}.svg").read_text()

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 import types
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -19,9 +20,7 @@ from engine_case import WIDE
 from job_case import RUN, finish, pretrain
 from training_case import same_model, wait_until
 
-pytestmark = pytest.mark.skipif(
-    not ray_case.is_installed(), reason="NOT TESTED: roformer_cpp.ray needs pip install 'roformer-cpp[ray]'"
-)
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="NOT TESTED: needs pip install 'roformer-cpp[ray]'")
 ROWS, BATCH = 12000, 256
 
 
@@ -88,9 +87,8 @@ def test_no_row_is_lost_or_doubled_when_actors_are_killed(ray, model, texts, par
     output, killed = tmp_path / "vectors", []
     killer = threading.Thread(target=kill_some, args=(tmp_path / "vectors.part" / "rows", 3, killed))
     killer.start()
-    dataset = roformer_cpp.ray.embed(
-        ray.data.read_parquet(parquet), model, output=output, actors=2, batch_size=BATCH, normalize=True
-    )
+    options = dict(output=output, actors=2, batch_size=BATCH, normalize=True)
+    dataset = roformer_cpp.ray.embed(ray.data.read_parquet(parquet), model, **options)
     killer.join()
     files = len(list(output.iterdir()))
     assert len(killed) == 3 and max(killed) < files and files >= ROWS / BATCH
@@ -107,9 +105,8 @@ def test_a_dataset_keeps_its_order_and_its_options(ray, model, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"body": text, "number": i}) + "\n" for i, text in enumerate(texts)))
     given = ray.data.read_json(str(path), lines=True)
-    dataset = roformer_cpp.ray.embed(
-        given, str(model), column="body", into="v", dtype="float16", actors=1, cpus_per_actor=2, batch_size=30
-    )
+    options = dict(column="body", into="v", dtype="float16", actors=1, cpus_per_actor=2, batch_size=30)
+    dataset = roformer_cpp.ray.embed(given, str(model), **options)
     assert not given.context.execution_options.preserve_order
     batch = dataset.take_batch(len(texts), batch_format="numpy")
     alone = roformer_cpp.Engine(model, task="embed").embed([text or "" for text in texts])
@@ -150,7 +147,6 @@ def test_a_slow_reader_holds_the_actors_back(ray, model, tmp_path):
     batches = iter(roformer_cpp.ray.embed(dataset, model, actors=1, batch_size=1).iter_batches(batch_size=1))
     next(batches)
     time.sleep(3)
-    print(len(list(tmp_path.iterdir())))
     assert len(list(tmp_path.iterdir())) <= blocks // 2
     assert 1 + sum(1 for _ in batches) == blocks == len(list(tmp_path.iterdir()))
 
@@ -185,10 +181,8 @@ def test_bad_arguments(ray, model, parquet, tmp_path):
     ):
         found = refusal(lambda options=options: roformer_cpp.ray.embed(rows, model, **options))
         assert found[0] == kind and message in found[1], found
-    assert refusal(lambda: roformer_cpp.ray.embed(["a"], model)) == (
-        "TypeError",
-        "[embed] the dataset must be a ray.data.Dataset, got list",
-    )
+    refused = refusal(lambda: roformer_cpp.ray.embed(["a"], model))
+    assert refused == ("TypeError", "[embed] the dataset must be a ray.data.Dataset, got list")
     assert refusal(lambda: roformer_cpp.ray.embed(rows, tmp_path / "none"))[0] == "FileNotFoundError"
 
 
@@ -218,13 +212,11 @@ def shards(folder):
 @pytest.mark.parametrize("parts", [1, 3])
 def test_shards_are_those_of_the_program(ray, prepared, documents, tmp_path, parts):
     given = ray.data.from_items([{"body": text} for text in documents], override_num_blocks=5)
-    options = dict(valid_fraction=0.2, seed=3)
-    result = roformer_cpp.ray.prepare(
-        given, prepared / "vocabulary", tmp_path / "data", column="body", parts=parts, **options
-    )
+    vocabulary, options = prepared / "vocabulary", dict(valid_fraction=0.2, seed=3)
+    result = roformer_cpp.ray.prepare(given, vocabulary, tmp_path / "data", column="body", parts=parts, **options)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
-    alone = roformer_cpp.prepare(path, prepared / "vocabulary", tmp_path / "alone", **options)
+    alone = roformer_cpp.prepare(path, vocabulary, tmp_path / "alone", **options)
     assert result["documents"] == alone["documents"] == len(documents)
     assert result["output"] == str(tmp_path / "data")
     assert shards(tmp_path / "data") == shards(tmp_path / "alone")
@@ -265,16 +257,8 @@ def test_workers_are_called_in_a_process_group(ray, tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     run = {"model": {}}
     found = roformer_cpp.ray.train(run, tmp_path / "data", tmp_path / "run", workers=2, seed=5)
-    assert found == dict(
-        run=run,
-        data=str(tmp_path / "data"),
-        output=str(tmp_path / "run"),
-        seed=5,
-        threads=1,
-        ranks=2,
-        total=3.0,
-        cpus="10000",
-    )
+    given = dict(run=run, data=str(tmp_path / "data"), output=str(tmp_path / "run"), seed=5, threads=1)
+    assert found == dict(given, ranks=2, total=3.0, cpus="10000")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
     def fail(given):
@@ -292,9 +276,8 @@ def test_training_goes_on_after_a_worker_was_killed(ray, data, tmp_path):
     def kill():
         wait_until(lambda: list((tmp_path / "on-ray").glob("checkpoint-*")))
         found = subprocess.run(["pgrep", "-f", "ray::.*TrainWorker"], capture_output=True, text=True, check=True)
-        workers = found.stdout.split()
-        os.kill(int(workers[-1]), signal.SIGKILL)
-        killed.append(workers[-1])
+        killed.append(int(found.stdout.split()[-1]))
+        os.kill(killed[0], signal.SIGKILL)
 
     killed = []
     thread = threading.Thread(target=kill)

@@ -28,8 +28,7 @@ PORT = 18234
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    return sentence_model.save_sentences(folder)
+    return sentence_model.save_sentences(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +46,8 @@ def handle(model):
 
 def post(path, body):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{PORT}/models{path}", data, {"Content-Type": "application/json"}
-    )
+    url = f"http://127.0.0.1:{PORT}/models{path}"
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=120) as reply:
             return reply.status, json.loads(reply.read())

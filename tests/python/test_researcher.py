@@ -42,16 +42,7 @@ def test_hooks_and_attention(model):
     assert torch.equal(seen[0], out.hidden_states[1])
     found = roformer_cpp.inspect(model, IDS[0]).layers[1]
     assert (found.weights - out.attentions[1][0]).abs().max() <= tol.SCORE_PARTS_F32["atol"]
-    parts = (found.content + found.encoding).softmax(-1)
-    torch.testing.assert_close(parts, found.weights, **tol.SCORE_PARTS)
-    value = layer.self.value
-    value.register_forward_hook(lambda module, given, out: out.index_fill(-1, torch.arange(8), 0.0))  # without head 0
-    without = model(IDS[:1]).logits
-    assert not torch.allclose(without, out.logits)
-    with torch.no_grad():
-        value.weight[:8], value.bias[:8] = 0, 0
-    value._forward_hooks.clear()
-    assert_t4(model(IDS[:1]).logits, without)
+    torch.testing.assert_close((found.content + found.encoding).softmax(-1), found.weights, **tol.SCORE_PARTS)
 
 
 @pytest.mark.parametrize("kind", ["whole", "LoRA"])

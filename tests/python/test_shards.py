@@ -10,11 +10,9 @@ import transformers
 from torch.utils.data import DataLoader, Dataset
 
 import cli_support
-import roformer_cpp
 from cli_support import results
 from roformer_cpp import ShardDataset
 from shard_file import probe
-from training_case import ended, refuse_torch, script
 
 LENGTH = 16
 
@@ -24,10 +22,7 @@ def folder(tmp_path_factory):
     """corpus/, vocabulary/, and data/ with several shards in each split."""
     folder = tmp_path_factory.mktemp("shards")
     cli_support.make_data(folder)
-    results(
-        "prepare", "--input", folder / "corpus", "--model", folder / "vocabulary", "--output", folder / "data",
-        "--valid-fraction", 0.3, "--shard-tokens", 300,
-    )  # fmt: skip
+    cli_support.prepare(folder, folder / "data", "--shard-tokens", 300, held_out=0.3)
     assert len(list((folder / "data").glob("train-*.rfs"))) > 2
     return folder
 
@@ -87,10 +82,8 @@ def test_rows_of_many_documents(folder, tmp_path, length):
     """More documents in a shard than the dataset keeps a number for, some of them longer than a row."""
     lines = [" ".join(["ab"] * (1 + number * 7 % 30)) for number in range(400)]
     (tmp_path / "text.txt").write_text("\n".join(lines))
-    results(
-        "prepare", "--input", tmp_path / "text.txt", "--documents", "line", "--model", folder / "vocabulary",
-        "--output", tmp_path / "data", "--valid-fraction", 0, "--shard-tokens", 5000,
-    )  # fmt: skip
+    options = ("--documents", "line", "--shard-tokens", 5000)
+    cli_support.prepare(folder, tmp_path / "data", *options, inputs=[tmp_path / "text.txt"], held_out=0)
     dataset = ShardDataset(tmp_path / "data", max_length=length)
     found = [row["input_ids"][1:-1] for row in dataset]
     expected = [dataset.document(i)[0].split(length - 2) for i in range(dataset.documents)]
@@ -166,54 +159,41 @@ def test_bytes_come_back(tmp_path):
 # ---- bad input
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda x: x[:140] + bytes([x[140] ^ 1]) + x[141:], "the checksum must be"),
-        (lambda x: x[:-1], r"do not fit the size, got \d+ bytes \(is the file truncated\?\)"),
-        (lambda x: b"", "a shard must have at least 128 bytes, got 0"),
-    ],
-)
-def test_damaged_shards(data, tmp_path, damage, message):
+def test_damaged_shards(data, tmp_path):
     """tests/data has each damage; these are those that the dataset alone would not see, too."""
     shutil.copytree(data, tmp_path / "data")
     shard = tmp_path / "data" / "train-00001.rfs"
-    shard.write_bytes(damage(shard.read_bytes()))
-    with pytest.raises(RuntimeError, match=rf"^\[shard\] .*train-00001\.rfs: .*{message}"):
-        ShardDataset(tmp_path / "data")
-    assert len(ShardDataset(tmp_path / "data", "valid"))  # its files are whole
-
-
-def test_unchecked_shards_must_have_their_size(data, tmp_path):
-    folder = tmp_path / "data"
-    shutil.copytree(data, folder)
-    (folder / "train-00001.rfs").write_bytes((folder / "train-00001.rfs").read_bytes()[:-1])
-    with pytest.raises(RuntimeError, match=r"^\[shard\] .*: the size must be \d+, got \d+ \(is the file truncated\?\)"):
-        ShardDataset(folder, check=False)
-    (folder / "train-00001.rfs").write_bytes(b"RFSHARD1")
-    with pytest.raises(RuntimeError, match=r"^\[shard\] .*: a shard must have at least 128 bytes, got 8"):
-        ShardDataset(folder, check=False)
-    assert lists(ShardDataset(folder, "valid", check=False)) == lists(ShardDataset(data, "valid"))
-
-
-def test_directories_that_are_none(data, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"^\[shards\] the data directory must exist, got .*nothing$"):
-        ShardDataset(tmp_path / "nothing")
-    with pytest.raises(RuntimeError, match=r"^\[data\] .* must be a directory made by prepare, got no data.json"):
-        ShardDataset(tmp_path)
-    with pytest.raises(RuntimeError, match=r"^\[data\] .* must have the split \"test\", got none"):
-        ShardDataset(data, "test")
-
-
-def test_bad_arguments_and_indices(data):
-    for options, kind, message in (
-        (dict(max_length=2), ValueError, r"^\[shards\] max_length must be at least 3, got 2"),
-        (dict(max_length=8.0), TypeError, r"^\[shards\] max_length must be an integer, got float"),
-        (dict(split="dev"), ValueError, r"^\[shards\] split must be one of train, valid, test, got 'dev'"),
-        (dict(check=1), TypeError, r"^\[shards\] check must be True or False, got 1"),
+    whole = shard.read_bytes()
+    for damaged, check, message in (
+        (whole[:140] + bytes([whole[140] ^ 1]) + whole[141:], True, "the checksum must be"),
+        (whole[:-1], True, r"do not fit the size, got \d+ bytes \(is the file truncated\?\)"),
+        (b"", True, "a shard must have at least 128 bytes, got 0"),
+        (whole[:-1], False, r"the size must be \d+, got \d+ \(is the file truncated\?\)"),
+        (b"RFSHARD1", False, "a shard must have at least 128 bytes, got 8"),
     ):
-        with pytest.raises(kind, match=message):
-            ShardDataset(data, **options)
+        shard.write_bytes(damaged)
+        with pytest.raises(RuntimeError, match=rf"^\[shard\] .*train-00001\.rfs: .*{message}"):
+            ShardDataset(tmp_path / "data", check=check)
+        # Files of the other split are whole.
+        assert lists(ShardDataset(tmp_path / "data", "valid", check=check)) == lists(ShardDataset(data, "valid"))
+
+
+def test_bad_arguments_and_indices(data, tmp_path):
+    for options, kind, message in (
+        (
+            dict(data_dir=tmp_path / "nothing"),
+            FileNotFoundError,
+            "shards] the data directory must exist, got .*nothing$",
+        ),
+        (dict(data_dir=tmp_path), RuntimeError, "data] .* must be a directory made by prepare, got no data.json"),
+        (dict(split="test"), RuntimeError, 'data] .* must have the split "test", got none'),
+        (dict(max_length=2), ValueError, "shards] max_length must be at least 3, got 2"),
+        (dict(max_length=8.0), TypeError, "shards] max_length must be an integer, got float"),
+        (dict(split="dev"), ValueError, "shards] split must be one of train, valid, test, got 'dev'"),
+        (dict(check=1), TypeError, "shards] check must be True or False, got 1"),
+    ):
+        with pytest.raises(kind, match=rf"^\[{message}"):
+            ShardDataset(**{"data_dir": data, **options})
     dataset = ShardDataset(data, max_length=LENGTH)
     rows = len(dataset)
     for index in (rows, -rows - 1):
@@ -224,9 +204,3 @@ def test_bad_arguments_and_indices(data):
     for index in (slice(2), "0", 1.0, True):
         with pytest.raises(TypeError, match=r"^\[shards\] a row must be an integer, got"):
             dataset[index]
-
-
-def test_without_torch():
-    _, said = ended(script(refuse_torch("import roformer_cpp; roformer_cpp.ShardDataset")))
-    assert said.strip().splitlines()[-1].startswith("ImportError: [roformer_cpp] ShardDataset needs PyTorch, got: ")
-    assert "ShardDataset" in roformer_cpp._MODULE_OF

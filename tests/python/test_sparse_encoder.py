@@ -41,9 +41,8 @@ def test_splade(language_model, tmp_path, strategy, activation):
     check(vectors, theirs.encode(TEXTS))
     check(ours.encode_query(TEXTS), theirs.encode_query(TEXTS))
     check(ours.encode_document(TEXTS), theirs.encode_document(TEXTS))
-    assert_close(
-        ours.similarity(vectors, vectors), theirs.similarity(theirs.encode(TEXTS), theirs.encode(TEXTS)).numpy()
-    )
+    expected = theirs.similarity(theirs.encode(TEXTS), theirs.encode(TEXTS)).numpy()
+    assert_close(ours.similarity(vectors, vectors), expected)
     for begin, end in zip(vectors.indptr[:-1], vectors.indptr[1:], strict=True):
         assert np.all(np.diff(vectors.indices[begin:end]) > 0)
 
@@ -74,11 +73,10 @@ def test_largest_and_decode(language_model, tmp_path):
     for most in (2, 9, 6, None):
         check(ours.encode(TEXTS, max_active_dims=most), theirs.encode(TEXTS, max_active_dims=most))
     check(SparseEncoder(tmp_path, max_active_dims=3).encode(TEXTS), theirs.encode(TEXTS, max_active_dims=3))
-    for ours_decoded, theirs_decoded in zip(
-        ours.decode(vectors, top_k=3), theirs.decode(theirs.encode(TEXTS), top_k=3), strict=True
-    ):
-        assert [token for token, _ in ours_decoded] == [token for token, _ in theirs_decoded]
-        assert_close(np.array([v for _, v in ours_decoded]), np.array([v for _, v in theirs_decoded]))
+    decoded = ours.decode(vectors, top_k=3), theirs.decode(theirs.encode(TEXTS), top_k=3)
+    for mine, other in zip(*decoded, strict=True):
+        assert [token for token, _ in mine] == [token for token, _ in other]
+        assert_close(np.array([v for _, v in mine]), np.array([v for _, v in other]))
     sparsity = theirs.sparsity(theirs.encode(TEXTS))
     assert ours.sparsity(vectors) == pytest.approx({key: sparsity[key] for key in ("active_dims", "sparsity_ratio")})
 
@@ -89,8 +87,7 @@ def test_queries_of_a_table(language_model, tmp_path):
 
     encoder = Transformer(str(language_model), transformer_task="fill-mask")
     table = SparseStaticEmbedding(tokenizer=encoder.tokenizer, weight=torch.rand(len(WORDS)))
-    router = Router.for_query_document([table], [encoder, SpladePooling()])
-    theirs = theirs_module.SparseEncoder(modules=[router])
+    theirs = theirs_module.SparseEncoder(modules=[Router.for_query_document([table], [encoder, SpladePooling()])])
     theirs.save(str(tmp_path))
     ours = SparseEncoder(tmp_path)
     texts = [text for text in TEXTS if text]
@@ -106,11 +103,9 @@ def test_rows_without_a_token(tmp_path):
 
     model, router = save_masked(tmp_path / "model", vocab_size=len(WORDS) + 9), tmp_path / "router"
     theirs, ours = splade(model), SparseEncoder(model)
-    ours_decoded, theirs_decoded = (each.decode(each.encode(TEXTS), top_k=20) for each in (ours, theirs))
-    assert [[token for token, _ in each] for each in ours_decoded] == [
-        [token for token, _ in each] for each in theirs_decoded
-    ]
-    assert None in [token for each in ours_decoded for token, _ in each]
+    decoded = (each.decode(each.encode(TEXTS), top_k=20) for each in (ours, theirs))
+    ours_decoded, theirs_decoded = ([[token for token, _ in text] for text in each] for each in decoded)
+    assert ours_decoded == theirs_decoded and any(None in tokens for tokens in ours_decoded)
     (line,) = results("embed", "--model", model, "--sparse", "--token-names", "--text", "a")
     assert None in line["tokens"]
     encoder = Transformer(str(model), transformer_task="fill-mask")

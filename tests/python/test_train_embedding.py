@@ -32,10 +32,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding  
 
 pytestmark = pytest.mark.usefixtures("registered")
 TANH = "torch.nn.modules.activation.Tanh"
-OURS = {
-    "RoFormer": {"position_encoding": "rope"},
-    "Bert": {"position_encoding": "learned", "family": "bert"},
-}
+OURS = {"RoFormer": {"position_encoding": "rope"}, "Bert": {"position_encoding": "learned", "family": "bert"}}
 LOSSES = [
     ("RoFormer", "MultipleNegativesRankingLoss", {}, (24, 12)),
     ("RoFormer", "TripletLoss", {}, ()),
@@ -56,8 +53,8 @@ def records(*keys, count=40):
     shuffled = [" ".join(reversed(text.split())) for text in anchors]
     scores = [float(i % 2) for i in range(count)]
     mixed = [a if score else b for a, b, score in zip(shuffled, others, scores, strict=True)]
-    all_of = {"anchor": anchors, "positive": shuffled, "negative": others,
-              "sentence1": anchors, "sentence2": mixed, "score": scores}  # fmt: skip
+    all_of = {"anchor": anchors, "positive": shuffled, "negative": others, "sentence1": anchors}
+    all_of |= {"sentence2": mixed, "score": scores}
     return {key: all_of[key] for key in keys}
 
 
@@ -77,10 +74,9 @@ def trained(folder, run, loss, options, sizes):
     data = datasets.Dataset.from_dict(records(*keys.get(loss, ("anchor", "positive"))))
     function = getattr(losses, loss)(model, **options)
     function = losses.MatryoshkaLoss(model, function, list(sizes)) if sizes else function
-    arguments = sentence_transformers.SentenceTransformerTrainingArguments(
-        str(run), max_steps=5, per_device_train_batch_size=8, learning_rate=0.1, optim="sgd", logging_steps=1,
-        report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no",
-    )  # fmt: skip
+    keys = dict(max_steps=5, per_device_train_batch_size=8, learning_rate=0.1, optim="sgd", logging_steps=1)
+    keys |= dict(report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no")
+    arguments = sentence_transformers.SentenceTransformerTrainingArguments(str(run), **keys)
     trainer = sentence_transformers.SentenceTransformerTrainer(model, arguments, data, loss=function)
     trainer.train()
     return [line["loss"] for line in trainer.state.log_history if "loss" in line], model
@@ -106,6 +102,7 @@ def test_steps_equal_those_of_the_model_of_transformers(family, loss, options, s
 
 def save_ours(folder, encoding="kerple-log"):
     """A pretrained encoder of roformer, with its head."""
+    folder.mkdir(exist_ok=True)
     config = {**TINY_MODEL, "model_type": "rf_encoder", "position_encoding": encoding, "vocab_size": len(WORDS)}
     model = roformer_cpp.build_model(config, "RfEncoderForMaskedLM")
     with torch.no_grad():
@@ -136,7 +133,6 @@ def command(monkeypatch, *words):
 
 def test_the_command(tmp_path, monkeypatch, capsys):
     """With all options: what it prints and saves, twice the same."""
-    (tmp_path / "model").mkdir()
     save_ours(tmp_path / "model")
     train = write(tmp_path / "train.tsv", records("anchor", "positive", "negative"))
     valid = write(tmp_path / "valid.csv", records("sentence1", "sentence2", "score", count=30))
@@ -160,6 +156,9 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     plot_loss(steps, tmp_path / "loss.png")
 
 
+ADAPTED = ["--loss", "MultipleNegativesRankingLoss", "--learning-rate", 1e-2, "--lora-rank", 3]
+
+
 @pytest.mark.parametrize("family", ["ours", "ModernBert"])
 def test_adapters(family, tmp_path, monkeypatch, capsys):
     """peft's files on the old weights, and the merged model, give the same vectors everywhere."""
@@ -171,7 +170,7 @@ def test_adapters(family, tmp_path, monkeypatch, capsys):
         save_encoder(model, family, pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3)
         roformer_cpp.Tokenizer(model).save_pretrained(model)  # tokenizer.json, which transformers needs of this family
     train = write(tmp_path / "train.jsonl", records("anchor", "positive"))
-    options = ["--loss", "MultipleNegativesRankingLoss", "--learning-rate", 1e-2, "--lora-rank", 3, "--epochs", 3]
+    options = [*ADAPTED, "--epochs", 3]
     assert command(monkeypatch, "--model", model, "--output", output, "--train", train, *options) == 0
     assert "metric" not in json.loads(capsys.readouterr().out)
     merged = opened(output)
@@ -191,7 +190,7 @@ def test_adapters_leave_other_modules(tmp_path, monkeypatch, capsys):
     size = save_encoder(model).config.hidden_size
     save_modules(model, {"pooling_mode": "mean", "embedding_dimension": size}, [(torch.nn.Linear(size, 8), TANH)])
     train = write(tmp_path / "train.jsonl", records("anchor", "positive"))
-    options = ["--loss", "MultipleNegativesRankingLoss", "--learning-rate", 1e-2, "--lora-rank", 3, "--epochs", 5]
+    options = [*ADAPTED, "--epochs", 5]
     kept = []
     in_memory = train_embedding._trained
     monkeypatch.setattr(train_embedding, "_trained", lambda *of: (in_memory(*of), kept.append(of[0].encode(TEXTS)))[0])
@@ -252,7 +251,6 @@ def test_lengths_of_roberta(tmp_path, monkeypatch, capsys):
 
 def test_the_default_prompt_is_trained_with(tmp_path, monkeypatch, capsys):
     """As vectors are computed with it."""
-    (tmp_path / "plain").mkdir()
     model, columns, found = opened(save_ours(tmp_path / "plain")), records("anchor", "positive"), []
     model.prompts, model.default_prompt_name = {"first": f"{texts(1, 7)[0]} "}, "first"
     model.save_pretrained(str(tmp_path / "prompted"), create_model_card=False)
@@ -284,7 +282,6 @@ def hears_interrupts():
 @pytest.mark.parametrize(("ends", "loss", "more", "step", "begins"), RUNS, ids=[each[0].name for each in RUNS])
 def test_a_stopped_run_continues_with_the_same_bits(ends, loss, more, step, begins, tmp_path, monkeypatch, capsys):
     """In its second or third epoch, with dropout. SIGKILL in a process of its own."""
-    (tmp_path / "model").mkdir()
     save_ours(tmp_path / "model")
     keys = ("sentence1", "sentence2", "score") if "Similarity" in loss else ("anchor", "positive")
     train = write(tmp_path / "train.jsonl", records(*keys))
@@ -300,9 +297,8 @@ def test_a_stopped_run_continues_with_the_same_bits(ends, loss, more, step, begi
     with monkeypatch.context() as patched:
         patched.setattr(sentence_transformers.SentenceTransformerTrainer, "training_step", training_step)
         if ends == signal.SIGKILL:
-            process = multiprocessing.get_context("fork").Process(
-                target=train_embedding.main, args=[[*map(str, stopped)]]
-            )
+            call = {"target": train_embedding.main, "args": [[*map(str, stopped)]]}
+            process = multiprocessing.get_context("fork").Process(**call)
             process.start()
             process.join(120)
             assert process.exitcode == -ends
@@ -330,7 +326,6 @@ def test_a_stopped_run_continues_with_the_same_bits(ends, loss, more, step, begi
 
 
 def test_refused_options(tmp_path, monkeypatch, capsys):
-    (tmp_path / "model").mkdir()
     save_ours(tmp_path / "model")
     words = models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]")
     table = StaticEmbedding(tokenizers.Tokenizer(words), embedding_dim=8)

@@ -1,18 +1,23 @@
-"""Pretraining from Python: the files and metrics of the command, which is tested in tests/cli; how a run is stopped."""
+"""Pretraining from Python: the files and metrics of the command, which is tested in tests/cli; how a run is stopped;
+bad input, and programs that fail."""
 
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import training_case as case
 from cli_support import PROGRAM, lines_of, metrics, needs_program, run_file, untimed
-from roformer_cpp import Pretraining, _child, merge, prepare, pretrain, vocab
+from roformer_cpp import Pretraining, _child, _library, merge, prepare, pretrain, vocab
 
 
 def test_pretraining_is_that_of_the_command(data, trained, tmp_path):
@@ -42,8 +47,7 @@ def test_a_profile(data, trained, tmp_path):
 
 @pytest.fixture(scope="module")
 def long_run(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("long") / "run"
-    return pretrain(case.LONG, data, folder, threads=1)
+    return pretrain(case.LONG, data, tmp_path_factory.mktemp("long") / "run", threads=1)
 
 
 def test_a_callback_stops_a_run_which_then_continues(data, long_run, tmp_path):
@@ -72,13 +76,9 @@ def test_lines_of_a_killed_run_are_not_given_again(data, tmp_path):
             file.write(json.dumps(dict(type="train", step=step, loss=99.0)) + "\n")
         file.write('no object\n{"type": "tr')
     seen = []
-
-    def one(line):
-        seen.append(line)
-        return False
-
     with pytest.warns(RuntimeWarning, match=r"\[pretrain\] .*metrics.jsonl has 1 damaged lines"):
-        again = pretrain(None, data, output, resume=True, callback=one, threads=1)
+        callback = [seen.append, lambda line: False]
+        again = pretrain(None, data, output, resume=True, callback=callback, threads=1)
     assert seen[0]["step"] == stopped.steps + 1 and all(line["loss"] != 99.0 for line in seen)
     assert lines_of(output / "metrics.jsonl") == stopped.metrics + again.metrics
 
@@ -98,12 +98,8 @@ def test_an_exception_in_a_callback_stops_the_run(data, tmp_path):
 
 def running(data, output):
     """Python in the middle of a run."""
-    code = (
-        "import roformer_cpp\n"
-        "def show(line):\n"
-        "    print(line['step'], flush=True)\n"
-        f"roformer_cpp.pretrain({case.LONG!r}, {str(data)!r}, {str(output)!r}, callback=show, threads=1)\n"
-    )
+    code = "import roformer_cpp\nshow = lambda line: print(line['step'], flush=True)\n"
+    code += f"roformer_cpp.pretrain({case.LONG!r}, {str(data)!r}, {str(output)!r}, callback=show, threads=1)\n"
     process = case.script(code, session=True)
     assert process.stdout.readline() == "1\n", case.ended(process)
     return process
@@ -113,7 +109,7 @@ def test_ctrl_c_stops_the_run_after_a_checkpoint(data, tmp_path):
     process = running(data, tmp_path / "run")
     (program,) = case.children(process)
     assert os.getpgid(program) != process.pid  # or two signals would reach it, of which the second ends it at once
-    case.interrupt_group(process)
+    os.killpg(process.pid, signal.SIGINT)
     code, said = case.ended(process)
     assert code != 0 and said.strip().endswith("KeyboardInterrupt")
     (step,) = case.checkpoints(tmp_path / "run")
@@ -146,11 +142,9 @@ def test_a_program_whose_python_has_ended_does_not_start():
 
 def test_training_needs_no_torch_in_python(data, trained, tmp_path):
     needs_program()  # the script of a package asks Python where torch lies
-    code = (
-        "import roformer_cpp\n"
-        f"result = roformer_cpp.pretrain({case.RUN!r}, {str(data)!r}, {str(tmp_path / 'run')!r}, threads=1)\n"
-        "assert result.is_finished and result.messages and 'numpy' not in sys.modules\n"
-    )
+    given = f"{case.RUN!r}, {str(data)!r}, {str(tmp_path / 'run')!r}, threads=1"
+    code = f"import roformer_cpp\nresult = roformer_cpp.pretrain({given})\n"
+    code += "assert result.is_finished and result.messages and 'numpy' not in sys.modules\n"
     assert case.ended(case.script(case.refuse_torch(code))) == (0, "")  # and shows no messages
     assert case.same_model(tmp_path / "run", trained[0])
 
@@ -163,16 +157,22 @@ def test_messages_are_shown_on_demand(data, tmp_path, capfd):
 
 # ---- vocabulary and shards
 
+MADE = {name: name for name in ("data/train-00000.rfs", "data/valid-00000.rfs")}
+MADE |= {"v/vocab.txt": "vocabulary/vocab.txt"}
+
+
+def assert_prepared(folder, prepared):
+    """v/ and data/ of a folder have the bytes of what the command made."""
+    for ours, theirs in MADE.items():
+        assert (folder / ours).read_bytes() == (prepared / theirs).read_bytes(), ours
+
 
 def test_from_texts_to_shards(prepared, tmp_path):
     result = vocab(prepared / "corpus", tmp_path / "v" / "vocab.txt", size=150)
     assert result["size"] == 150
-    assert (tmp_path / "v" / "vocab.txt").read_bytes() == (prepared / "vocabulary" / "vocab.txt").read_bytes()
-    files = sorted((prepared / "corpus").iterdir())
-    result = prepare(files, tmp_path / "v", tmp_path / "data", valid_fraction=0.2)
+    result = prepare(sorted((prepared / "corpus").iterdir()), tmp_path / "v", tmp_path / "data", valid_fraction=0.2)
     assert result["documents"] == 16 and result["output"] == str(tmp_path / "data")
-    for name in ("train-00000.rfs", "valid-00000.rfs"):
-        assert (tmp_path / "data" / name).read_bytes() == (prepared / "data" / name).read_bytes()
+    assert_prepared(tmp_path, prepared)
     assert vocab(None, tmp_path / "bytes", bytes=True)["size"] == 261
 
 
@@ -184,11 +184,9 @@ def documents(prepared):
 def test_from_records_to_shards(prepared, tmp_path):
     """Texts, and dictionaries as those of a streaming data set, which is longer than the pipe to the program."""
     vocab(documents(prepared), tmp_path / "v" / "vocab.txt", size=150)
-    assert (tmp_path / "v" / "vocab.txt").read_bytes() == (prepared / "vocabulary" / "vocab.txt").read_bytes()
     rows = ({"body": text, "id": 1} for text in documents(prepared))
     prepare(rows, tmp_path / "v", tmp_path / "data", field="body", valid_fraction=0.2)
-    for name in ("train-00000.rfs", "valid-00000.rfs"):
-        assert (tmp_path / "data" / name).read_bytes() == (prepared / "data" / name).read_bytes()
+    assert_prepared(tmp_path, prepared)
     texts = [f"ab\n\u2028 é {number} " * 200 for number in range(2000)]  # 5 MB
     (tmp_path / "big.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     prepare(iter(texts), tmp_path / "v", tmp_path / "streamed")
@@ -256,3 +254,119 @@ def test_parts_are_merged(prepared, tmp_path):
         merge([tmp_path / "1"], tmp_path / "other")
     with pytest.raises(FileNotFoundError, match=r"^\[merge\] the part's directory must exist, got .*nothing$"):
         merge([tmp_path / "nothing"], tmp_path / "other")
+
+
+# ---- bad input, and programs that fail
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "kind", "message"),
+    [
+        ({**case.RUN, "stagse": 1}, {}, ValueError, r"^\[run file\] .*stagse"),
+        ({**case.RUN, "seed": float("nan")}, {}, ValueError, r"^\[run file\] options must be finite numbers"),
+        ("nothing.json", {}, FileNotFoundError, r"^\[nothing.json\] cannot open: No such file"),
+        (None, {}, ValueError, r"^\[pretrain\] a run file must be given unless"),
+        (3, {}, TypeError, r"^\[pretrain\] the run must be a path, got int"),
+        (case.RUN, {"threads": 0}, ValueError, r"--threads must be .* from 1 to 1024 in decimal digits, got \"0\""),
+        (case.RUN, {"seed": [object()]}, TypeError, r"^\[pretrain\] seed must be a number, .*, got object"),
+        (case.RUN, {"threads": np.ones(3)}, TypeError, r"^\[pretrain\] threads must be a number, .*, got ndarray"),
+        (case.RUN, {"verbose": 1}, TypeError, r"^\[pretrain\] verbose must be True or False, got 1"),
+        (case.RUN, {"callback": "print"}, TypeError, r"^\[pretrain\] callback must be a function .*, got str"),
+        (case.RUN, {"callback": [print, 3]}, TypeError, r"^\[pretrain\] callback must be a function .*, got int"),
+        (case.RUN, {"data": "nothing"}, FileNotFoundError, r"^\[pretrain\] the data directory must exist, got nothing"),
+        (case.RUN, {"data": None}, TypeError, r"^\[pretrain\] the data directory must be a path, got NoneType"),
+        (case.RUN, {"output": ""}, ValueError, r"^\[pretrain\] output must not be empty, got ''"),
+    ],
+)
+def test_bad_arguments(data, tmp_path, monkeypatch, run, options, kind, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(kind, match=message) as error:
+        pretrain(run, **{"data": data, "output": "run", **options})
+    assert error.type is kind
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_output_that_is_taken(data, trained, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"^\[train\] the output directory must be empty, got .*notes.txt"):
+        pretrain(case.RUN, data, tmp_path)
+    with pytest.raises(ValueError, match=r"^\[resume\] the run file must be the run's own, got 2 at /seed"):
+        pretrain({**case.RUN, "seed": 2}, data, trained[0], resume=True)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_loss_that_is_not_finite(data, tmp_path):
+    run = {**case.RUN, "schedule": dict(kind="constant", learning_rate=1e30, warmup_steps=0), "clip_norm": 0}
+    seen = []
+    with pytest.raises(ValueError, match=r"must be finite, got .* at step \d+"):
+        pretrain({**run, "log_every_steps": 1}, data, tmp_path / "run", callback=seen.append)
+    assert [line["step"] for line in seen] == list(range(1, len(seen) + 1)) and seen
+
+
+def fake_program(folder, text, monkeypatch):
+    path = folder / "roformer"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    (folder / "lib").mkdir()
+    monkeypatch.setenv("ROFORMER_LIB_DIR", str(folder / "lib"))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("kill -9 $$", RuntimeError, r"^\[pretrain\] the program must end by itself, got signal 9 \(SIGKILL\)"),
+        ("echo 'internal error: what' >&2; exit 3", RuntimeError, "^internal error: what$"),
+        ("echo note >&2; echo '[memory] too much' >&2; exit 1", MemoryError, r"^\[memory\] too much$"),
+        ("echo '[a/b] a rule' >&2; echo 'goes on' >&2; exit 1", RuntimeError, r"^\[a/b\] a rule\ngoes on$"),
+        ("printf '[program] no newline' >&2; exit 3", ImportError, r"^\[program\] no newline$"),
+    ],
+)
+def test_ends_of_the_program(data, tmp_path, monkeypatch, text, kind, message):
+    fake_program(tmp_path, text, monkeypatch)
+    with pytest.raises(kind, match=message):
+        pretrain(case.RUN, data, tmp_path / "run")
+
+
+def test_a_signal_of_others_that_stops_a_run_is_no_error(data, tmp_path, monkeypatch):
+    fake_program(tmp_path, """echo '{"steps": 4, "interrupted_by_signal": 15}'; exit 143""", monkeypatch)
+    result = pretrain(case.RUN, data, tmp_path / "run")
+    assert not result.is_finished and result.steps == 4
+
+
+def test_without_the_program_or_its_library(data, tmp_path, monkeypatch):
+    needs_program()
+    (tmp_path / "lib").mkdir()
+    monkeypatch.setenv("ROFORMER_LIB_DIR", str(tmp_path / "lib"))
+    with pytest.raises(ImportError, match=r"^\[roformer_cpp\] the program roformer must be built, got none in .*Hint"):
+        pretrain(case.RUN, data, tmp_path / "run")
+    shutil.copy2(PROGRAM, tmp_path / "roformer")
+    shutil.copy2(PROGRAM.parent / "lib" / "libroformer_cli.so", tmp_path / "lib")
+    with pytest.raises(ImportError, match=r"^\[program\] pretrain needs libroformer_training.so beside .*PyTorch"):
+        pretrain(case.RUN, data, tmp_path / "run")
+
+
+def test_the_program_of_a_wheel_finds_torch_elsewhere(tmp_path, monkeypatch):
+    package, known = tmp_path / "site" / "roformer_cpp", str(tmp_path / "known")
+    program = str(package / "bin" / "roformer")
+    package.mkdir(parents=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", known)
+    assert _library.program_environment(program) == {"ROFORMER_PYTHON": sys.executable, **os.environ}  # of a build
+    monkeypatch.setattr(_library, "__file__", str(package / "_library.py"))
+    torch = Path(find_spec("torch").origin).parent
+    assert _library.program_environment(program)["LD_LIBRARY_PATH"] == f"{torch / 'lib'}:{known}"
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    assert _library.program_environment(program)["LD_LIBRARY_PATH"] == str(torch / "lib")
+    (package.parent / "torch").mkdir()
+    assert _library.program_environment(program) == {"ROFORMER_PYTHON": sys.executable, **os.environ}
+
+
+def test_bad_arguments_of_preparation(prepared, tmp_path):
+    for options in (dict(input=None), dict(input=prepared / "corpus", bytes=True)):
+        with pytest.raises(ValueError, match=r"^\[vocab\] the input must be given unless bytes is True"):
+            vocab(output=tmp_path / "vocab.txt", **options)
+    with pytest.raises(FileNotFoundError, match=r"nothing.txt must exist"):
+        prepare(["nothing.txt"], prepared / "vocabulary", tmp_path / "data")
+    with pytest.raises(FileNotFoundError, match=r"^\[model\] a model must be a .*, got .*, which does not exist"):
+        prepare(prepared / "corpus", tmp_path / "nothing", tmp_path / "data")
+    with pytest.raises(ValueError, match=r"documents"):
+        prepare(prepared / "corpus", prepared / "vocabulary", tmp_path / "data", documents="page")
