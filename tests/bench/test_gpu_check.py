@@ -19,8 +19,6 @@ import gpu_page  # noqa: E402
 import gpu_run  # noqa: E402
 import gpu_training  # noqa: E402
 
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-
 
 @pytest.fixture
 def small_on_cpu(monkeypatch):
@@ -31,7 +29,7 @@ def small_on_cpu(monkeypatch):
 
 
 @pytest.mark.slow
-@needs_triton
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 def test_a_dry_run_has_results_of_every_part(tmp_path):
     path = tmp_path / "results.json"
     environment = os.environ | {"TRITON_INTERPRET": "", "OMP_NUM_THREADS": "1"}
@@ -167,20 +165,10 @@ def test_the_page_has_goals_and_every_row(tmp_path, monkeypatch):
     page = path.read_text(encoding="utf-8")
     assert page.startswith("# Benchmarks: NVIDIA H100 80GB HBM3\n")
     assert "80 GiB, 16 CPU cores, PyTorch 2.11.0, Triton 3.6.0, commit abc, 2026-11-28." in page
-    goals = dict(
-        line.strip("| ").split(" | ", 1) for line in page.split("## Errors")[0].splitlines() if "| at " in line
-    )
-    assert goals == {
-        "rotary embedding: bandwidth of a copy": "at least 0.9 | 0.95 | yes",
-        "plain attention, forward: speed of SDPA (flash)": "at least 0.75 | 0.80 | yes",
-        "plain attention, backward: speed of SDPA (flash)": "at least 0.7 | 0.50 | no",
-        "`b`, forward: time of plain attention": "at most 1.1 | 1.05 | yes",
-        "`b`, backward: time of plain attention": "at most 1.5 | 1.75 | no",
-        "`b`, backward: speed of FlexAttention with a captured table": "at least 3 | 4.00 | yes",
-        "DeBERTa at 2048 tokens, both passes: speed of SDPA with a matrix": "at least 2 | 2.50 | yes",
-        "error of bfloat16: times SDPA's": "at most 2 | 1.33 | yes",
-        "training RoFormer-base: speed of transformers": "at least 1.3 | 1.20 | no",
-    }
+    lines = [line.strip("| ").split(" | ") for line in page.split("## Errors")[0].splitlines() if "| at " in line]
+    assert lines[3] == ["`b`, forward: time of plain attention", "at most 1.1", "1.05", "yes"]
+    of_attention = "0.80 yes, 0.50 no, 1.05 yes, 1.75 no, 4.00 yes, 2.50 yes"
+    assert ", ".join(" ".join(line[2:]) for line in lines) == f"0.95 yes, {of_attention}, 1.33 yes, 1.20 no"
     assert "| attention, b | bfloat16 | 5.0e-01 | 4.0e-03 | 0.50 |  |" in page
     assert "| b | 64 | 4 | 2048 | backward | ours | 7.000 | 7.000 | 7.000 | 300 | 1,234 |" in page
     assert "Failed: `forward`: ValueError: wrong" in page

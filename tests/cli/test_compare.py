@@ -14,9 +14,7 @@ from cli_support import MODEL, make_data, metrics, refused, results, run, run_fi
 from encoding_files import INFOS, needs_keys, sweep_keys
 
 SMALL = dict(
-    model={**MODEL, "max_position_embeddings": 16},
-    stages=[dict(max_length=16, batch=4, steps=4)],
-    evaluate_batches=2,
+    model={**MODEL, "max_position_embeddings": 16}, stages=[dict(max_length=16, batch=4, steps=4)], evaluate_batches=2
 )
 
 

@@ -95,8 +95,7 @@ def test_facts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "architecture, pairing",
-    [("deepseek2", "pairs"), ("qwen2", "halves"), ("gemma3", "halves"), ("mine", None)],
+    "architecture, pairing", [("deepseek2", "pairs"), ("qwen2", "halves"), ("gemma3", "halves"), ("mine", None)]
 )
 def test_pairing_is_that_of_the_architecture(architecture, pairing, tmp_path):
     found = gguf_report(tmp_path, pairs(architecture))
