@@ -62,15 +62,5 @@ def test_tests_and_warnings_as_errors_are_off(parent):
     assert all("-Wall" in command for command in ours)
 
 
-def test_no_path_is_the_parents():
-    """CMAKE_SOURCE_DIR and CMAKE_BINARY_DIR are those of the whole build, so of the parent."""
-    files = [path for pattern in ("CMakeLists.txt", "*.cmake") for path in ROOT.rglob(pattern)]
-    # Neither what is built nor what is in environments (.venv).
-    files = [path for path in files if not re.match(r"build$|\.", path.relative_to(ROOT).parts[0])]
-    assert {ROOT / "CMakeLists.txt", ROOT / "tests" / "data" / "CMakeLists.txt"} <= set(files)
-    used = [str(path) for path in files if re.search(r"\bCMAKE_(SOURCE|BINARY)_DIR\b", path.read_text())]
-    assert used == []
-
-
 def test_the_parents_program_compiles_against_the_headers(parent):
     cmake("--build", parent / "build", "--target", "CMakeFiles/app.dir/app.cpp.o")
