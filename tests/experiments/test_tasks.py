@@ -146,9 +146,8 @@ def test_triples_have_one_cause_and_parts_share_no_document(sets):
 
 
 def check_rates(rows, arm, chosen):
-    tried = {
-        row["learning_rate"]: row["value"] for row in rows if (row["measure"], row["arm"]) == (judge.SHORT_RUN, arm)
-    }
+    found = [row for row in rows if (row["measure"], row["arm"]) == (judge.SHORT_RUN, arm)]
+    tried = {row["learning_rate"]: row["value"] for row in found}
     assert list(tried) == [1e-3, 1e-2] and min(tried.values()) == tried[chosen]
 
 
@@ -272,16 +271,10 @@ def test_stages(sets, tmp_path):
 
 
 def test_rows_of_the_same_masked_tokens(monkeypatch):
-    """A shorter row is the middle of the longest one between [CLS] and [SEP], and asks for the same tokens."""
-    text_BT, asked = torch.arange(28).view(2, 14), torch.zeros(2, 14, dtype=torch.bool)
-    asked[:, 5:9] = True
-    middle = table4_staged._middle(text_BT, 6)
-    assert middle.tolist() == [list(range(4, 10)), list(range(18, 24))]
-    assert table4_staged._between(middle, 98, 99).tolist() == [[98, *range(4, 10), 99], [98, *range(18, 24), 99]]
-    inner = table4_staged._middle(torch.ones_like(asked), 4, outside=False)
-    assert inner.tolist() == asked.tolist()
-
-    # Words of two tokens are masked as a whole, and alike in each row; a document that is too short has no rows.
+    """Words of two tokens are masked as a whole, and alike in each row; a document that is too short has no rows. A
+    shorter row is the middle of the longest one."""
+    assert table4_staged._middle(torch.arange(14)[None], 6).tolist() == [list(range(4, 10))]
+    assert table4_staged._middle(torch.ones(1, 8), 4, outside=0).tolist() == [[0, 0, 1, 1, 1, 1, 0, 0]]
     documents = [torch.arange(100, 109), torch.arange(5), torch.arange(50)]
     found = SimpleNamespace(documents=3, document=lambda i: (documents[i], documents[i] % 2 == 0))
     monkeypatch.setattr(roformer_cpp, "ShardDataset", lambda *_, **__: found)
@@ -358,11 +351,8 @@ def test_long_texts(sets, tmp_path):
     check_rules("long-texts", rows)
     found = values(rows)
     for _, arm, _ in (key for key in found if key[0] == "SCM, accuracy"):
-        assert (
-            found["triples, accuracy", arm, 1] * 64 % 1
-            == found["triples, accuracy on valid records", arm, 1] * 16 % 1
-            == 0
-        )
+        on_valid = found["triples, accuracy on valid records", arm, 1]
+        assert found["triples, accuracy", arm, 1] * 64 % 1 == on_valid * 16 % 1 == 0
         assert round(7 * found["SCM, accuracy", arm, 1], 9) % 1 == 0
     by_length = {row["step"]: row["value"] for row in rows if row["measure"] == table5_long_texts.BY_LENGTH}
     assert list(by_length) == [128, 256] and by_length[256] == found["triples, accuracy", "RoFormer at 256", 1]
@@ -409,9 +399,8 @@ def test_the_bag_of_words_of_triples(sets, tmp_path):
     rng = random.Random(6)
     files = {split: tmp_path / f"{split}.jsonl" for split in ("train", "test")}
     for file in files.values():
-        write_lines(
-            file, [{name: chinese(rng, 30) for name in "ABC"} | dict(label=rng.choice("BC")) for _ in range(40)]
-        )
+        rows = [{name: chinese(rng, 30) for name in "ABC"} | dict(label=rng.choice("BC")) for _ in range(40)]
+        write_lines(file, rows)
     sides = {split: tuned_models.read_lines(file) for split, file in files.items()}
 
     def counts(text):
