@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -114,23 +115,17 @@ def test_many_clients(server, model):
     """Each gets its own vectors, whatever others ask."""
     texts = [f"{a} {b}" for a in "abcdef" for b in ("cat", "dog", "word and word")]
     expected = SentenceTransformer(model).encode(texts)
-    wrong = []
 
     def client(start):
         connection = server.connect()
         for i in range(start, start + 40):
             k = i % len(texts)
             connection.request("POST", "/embed", json.dumps({"inputs": [texts[k]] * (1 + i % 3)}))
-            rows = json.loads(connection.getresponse().read())
-            if not all(np.array_equal(np.array(row, np.float32), expected[k]) for row in rows):
-                wrong.append(texts[k])
+            for row in json.loads(connection.getresponse().read()):
+                assert np.array_equal(np.array(row, np.float32), expected[k]), texts[k]
 
-    threads = [threading.Thread(target=client, args=(7 * i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(client, range(0, 56, 7)))
 
 
 def test_a_client_that_leaves_frees_its_place(model):
@@ -165,8 +160,7 @@ def test_the_end_loses_no_request(model, sent):
 
 
 def test_tls(model, tmp_path):
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    files = ["--tls-cert", certificate, "--tls-key", key]
+    files = ["--tls-cert", certificate := tmp_path / "cert.pem", "--tls-key", key := tmp_path / "key.pem"]
     make_certificate(certificate, key)
     with serving("--model", model, *files) as server:
         assert server.url.startswith("https://127.0.0.1:")
