@@ -1,6 +1,7 @@
 """roformer compare: tables, resuming, and what it refuses."""
 
 import csv
+import itertools
 import json
 import shutil
 import signal
@@ -13,9 +14,8 @@ import tolerances
 from cli_support import MODEL, make_data, metrics, refused, results, run, run_file, stopped
 from encoding_files import INFOS, needs_keys, sweep_keys
 
-SMALL = dict(
-    model={**MODEL, "max_position_embeddings": 16}, stages=[dict(max_length=16, batch=4, steps=4)], evaluate_batches=2
-)
+SMALL = dict(model={**MODEL, "max_position_embeddings": 16}, evaluate_batches=2)
+SMALL |= dict(stages=[dict(max_length=16, batch=4, steps=4)])
 
 
 @pytest.fixture(scope="module")
@@ -119,45 +119,38 @@ def test_runs_share_data_order_and_initialisation(data, tmp_path):
     are not an encoding's start alike in arms of two functions: a rate of 1e-30 leaves them where they are."""
     keys = dict(stages=[dict(max_length=16, batch=4, steps=6)], log_every_steps=1, evaluate_batches=1)
     results(*options(data, tmp_path / "alike", "rope,rope:rope_theta=10000.0", 2, config="alike", **keys))
-    (one, two), (again, two_again) = (
-        [[line["loss"] for line in metrics(tmp_path / "alike" / name / f"seed-{seed}", "train")] for seed in (1, 2)]
-        for name in ("rope", "rope+rope_theta=10000.0")
+    one, two, again, two_again = (
+        [line["loss"] for line in metrics(tmp_path / "alike" / name / f"seed-{seed}", "train")]
+        for name, seed in itertools.product(("rope", "rope+rope_theta=10000.0"), (1, 2))
     )
     assert len(one) == 6 and one == again and two == two_again
     assert not set(one) & set(two)
 
-    still = dict(kind="constant", learning_rate=1e-30, warmup_steps=0)
-    keys = keys | dict(schedule=still)
+    keys |= dict(schedule=dict(kind="constant", learning_rate=1e-30, warmup_steps=0))
     results(*options(data, tmp_path / "still", "none,learned,t5:scale=sqrt", 1, config="still", **keys))
-    none, learned, t5 = (
-        load_file(tmp_path / "still" / name / "seed-1" / "model.safetensors")
-        for name in ("none", "learned", "t5+scale=sqrt")
-    )
-    for other in (learned, t5):
+    folders = (tmp_path / "still" / name / "seed-1" for name in ("none", "learned", "t5+scale=sqrt"))
+    none, *others = (load_file(folder / "model.safetensors") for folder in folders)
+    for other in others:
         body = {name: values for name, values in other.items() if not name.startswith("position_encoding.")}
         assert body.keys() == none.keys() and len(body) < len(other)
         for name, values in none.items():
             np.testing.assert_allclose(body[name], values, rtol=0, atol=tolerances.STILL_WEIGHTS, err_msg=name)
 
 
-def test_runs_by_other_rules_are_not_added_to(data, finished):
-    settings = json.loads((finished / "compare.json").read_text())
-    (finished / "compare.json").write_text(json.dumps(settings | {"rules": 1}))
-    message = refused(*options(data, finished, "none,rope", 1))
-    assert "[compare] the settings must be those of the comparison" in message and "rules" in message
-
-
 def test_more_arms_and_seeds_leave_what_is_done_as_it_is(data, finished):
+    """And are refused where the runs were by other rules."""
     before = (finished / "none" / "seed-1" / "result.json").stat().st_mtime_ns
     assert len(results(*options(data, finished, "none,rope", 2))) == 4
     assert (finished / "none" / "seed-1" / "result.json").stat().st_mtime_ns == before
+    settings = json.loads((finished / "compare.json").read_text())
+    (finished / "compare.json").write_text(json.dumps(settings | {"rules": 1}))
+    message = refused(*options(data, finished, "none,rope", 2))
+    assert "[compare] the settings must be those of the comparison" in message and "rules" in message
 
 
 def test_a_run_that_diverges_does_not_end_the_comparison(data, tmp_path):
-    schedule = dict(kind="constant", learning_rate=1e30, warmup_steps=0)
-    arguments = options(
-        data, tmp_path / "out", "none,rope", 2, "--lengths", "1,2", config="diverging", schedule=schedule
-    )
+    keys = dict(config="diverging", schedule=dict(kind="constant", learning_rate=1e30, warmup_steps=0))
+    arguments = options(data, tmp_path / "out", "none,rope", 2, "--lengths", "1,2", **keys)
     first = results(*arguments)
     assert [(line["encoding"], line["seed"]) for line in first] == [("none", 1), ("none", 2), ("rope", 1), ("rope", 2)]
     for line in first:
