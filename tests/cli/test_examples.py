@@ -58,13 +58,13 @@ def chinese(tmp_path_factory):
     results("vocab", "--input", folder / "train.jsonl", "--size", 6000, "--output", folder / "characters/vocab.txt")
     dictionary = "".join(f"{word} 100\n" for word in WORDS)
     (folder / "characters" / "dict.txt").write_text(dictionary)
-    (report,) = results("add-words", "--model", folder / "characters", "--input", folder / "train.jsonl",
-                        "--output", folder / "words")  # fmt: skip
+    train = ["--input", folder / "train.jsonl"]
+    (report,) = results("add-words", "--model", folder / "characters", *train, "--output", folder / "words")
     assert report["new_words"] == sum(len(word) > 1 for word in WORDS)
     (folder / "words" / "dict.txt").write_text(dictionary)
     for kind in ("characters", "words"):
-        prepare = ["prepare", "--input", folder / "train.jsonl", "--valid-input", folder / "valid.jsonl"]
-        results(*prepare, "--model", folder / kind, "--words", "jieba", "--output", folder / f"data-{kind}")
+        more = ["--valid-input", folder / "valid.jsonl", "--words", "jieba", "--output", folder / f"data-{kind}"]
+        results("prepare", *train, "--model", folder / kind, *more)
         manifest = json.loads((folder / f"data-{kind}" / "data.json").read_text())
         assert manifest["splits"]["valid"]["documents"] == 10 and manifest["words"] == "jieba"
     return folder
@@ -106,10 +106,9 @@ def test_a_roformer_v2_in_every_command(chinese, tmp_path):
 
 
 def test_evaluating_the_test_split(bytes_data, tmp_path):
-    corpus = bytes_data.parent / "corpus"
     (tmp_path / "test.txt").write_text("abc " * 100)
-    (report,) = results("prepare", "--input", corpus, "--test-input", tmp_path / "test.txt",
-                        "--model", bytes_data.parent / "bytes", "--output", tmp_path / "data")  # fmt: skip
+    prepare = ["prepare", "--model", bytes_data.parent / "bytes", "--input", bytes_data.parent / "corpus"]
+    (report,) = results(*prepare, "--test-input", tmp_path / "test.txt", "--output", tmp_path / "data")
     assert report["test_tokens"] == 400
     run = pretrain(ROOT / "examples/byte-lm/softmax-rope.json", tmp_path / "data", tmp_path)
     (tested,) = results("evaluate", "--model", run, "--data", tmp_path / "data", "--split", "test")
