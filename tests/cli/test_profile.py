@@ -6,15 +6,15 @@ from collections import defaultdict
 
 import pytest
 
-from cli_support import refused, run, run_file
+from cli_support import pretrain, refused, run, run_file
 
 KEYS = dict(stages=[dict(max_length=16, batch=4, steps=8, accumulate=2)], checkpoint_every_steps=5, precision="float32")
+KEYS |= dict(evaluate_every_steps=4)
 STAGES = {"data", "forward", "backward", "sum of gradients", "optimizer"}
 
 
 def command(prepared, folder, *more):
-    config = run_file(folder / "run.json", **KEYS, evaluate_every_steps=4)
-    return ["pretrain", "--config", config, "--data", prepared / "data", "--output", folder / "run", *more]
+    return pretrain(prepared, run_file(folder / "run.json", **KEYS), folder / "run", *more)
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +104,7 @@ def test_steps_that_are_done_are_not_profiled(profiled, prepared):
 
 def test_a_profile_that_cannot_be_written(prepared, tmp_path):
     """Something else has its name."""
-    (tmp_path / "run").mkdir()
-    config = run_file(tmp_path / "run.json", **KEYS)
-    command = ["pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run"]
-    (tmp_path / "run" / "run.json").write_text(config.read_text())
     (tmp_path / "run" / "profile-4-4.rank0.pt.trace.json" / "folder").mkdir(parents=True)
-    said = refused(*command, "--resume", "--profile", "4")
+    run_file(tmp_path / "run" / "run.json", **KEYS)
+    said = refused(*command(prepared, tmp_path, "--resume", "--profile", "4"))
     assert "[profile]" in said and "profile-4-4.rank0.pt.trace.json must be writable" in said
