@@ -113,9 +113,8 @@ def test_vectors_that_are_not_finite(overflowing, tmp_path):
     (tmp_path / "good.txt").write_text("".join(text + "\n" for text in good))
     message = refused("similar", "--model", folder, "--query", bad, "--input", tmp_path / "good.txt")
     assert matches(named.replace("text 1", "text 0"), message)
-    message = refused(
-        "embed", "--model", folder, "--input", tmp_path / "good.txt", "--output", tmp_path / "h.npy", "--dtype", "fp16"
-    )
+    half = ["--input", tmp_path / "good.txt", "--output", tmp_path / "h.npy", "--dtype", "fp16"]
+    message = refused("embed", "--model", folder, *half)
     assert "good.txt line 1] the vector must have numbers within 65504, got " in message
     with pytest.raises(ValueError, match=r"\[embed\] vectors must be within float16, 65504, got more for"):
         RayEmbedder(folder, "text", "vector", "float16", 1, {})(pa.table({"text": good}))
