@@ -39,7 +39,6 @@ def cmake(*arguments):
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory):
-    """The folder of a project that was configured."""
     folder = tmp_path_factory.mktemp("parent")
     (folder / "CMakeLists.txt").write_text(PARENT)
     (folder / "app.cpp").write_text(APP)

@@ -143,8 +143,6 @@ def control_terminal():
 
 
 class Terminal:
-    """A chat on a terminal."""
-
     def __init__(self, *arguments):
         self.ours, theirs = pty.openpty()
         options = dict(stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=control_terminal)
@@ -259,7 +257,6 @@ def test_interrupted(tmp_path, terminal):
 
 
 def test_full_context(tmp_path):
-    """An answer ends where the context does."""
     save_chat_model(tmp_path, max_position_embeddings=40)
     done = run("chat", "--model", tmp_path, "--no-stop", stdin="a\n" * 9)
     assert done.returncode == 1

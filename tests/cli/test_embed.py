@@ -26,7 +26,6 @@ LINES = "".join(text + "\n" for text in TEXTS)
 
 
 def write_inputs(folder):
-    """The same texts in every format."""
     lines = LINES.encode()
     (folder / "a.txt").write_bytes(lines)
     (folder / "b.txt.gz").write_bytes(gzip.compress(lines))
@@ -156,7 +155,6 @@ def test_empty_input(model, tmp_path):
 
 
 def many_lines(count):
-    """With their ends."""
     rng = random.Random(3)
     return [" ".join(rng.choices("abcdefgh", k=rng.randint(0, 12))) + "\n" for _ in range(count)]
 
@@ -173,7 +171,6 @@ def killed(model, tmp_path):
 
 
 def test_killed_run_continues(killed, model, tmp_path):
-    """Of the other formats see test_record_ids.py."""
     arguments, output = killed
     assert not output.exists()
     finished = state_of(output)["rows"]
@@ -256,7 +253,6 @@ def test_bad_record_keeps_what_is_finished(model, tmp_path):
 
 
 def test_similar_of_stored_vectors(model, tmp_path):
-    """The scores are test_similar.py's."""
     (tmp_path / "a.txt").write_text(LINES)
     arguments = ["similar", "--model", model, "--query", "the cat", "--top-k", 3]
     embed(model, tmp_path / "e5.npy", tmp_path / "a.txt", "--dimensions", 5, "--dtype", "float16")

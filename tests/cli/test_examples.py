@@ -9,6 +9,7 @@ import pytest
 import transformers
 
 from cli_support import ROOT, make_corpus, refused, results
+from task_files import options
 
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.json"))
 RUN_FILES = [path for path in EXAMPLES if path.parent.name not in ("models", "chinese")]
@@ -96,12 +97,10 @@ def test_a_roformer_v2_in_every_command(chinese, tmp_path):
     assert np.isfinite(vector["embedding"]).all() and len(vector["embedding"]) == 128
     lines = [f"{''.join(WORDS[i % 3 :: 3])}\t{i % 2}" for i in range(24)]
     (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
-    files = ["--train", tmp_path / "train.tsv", "--valid", tmp_path / "train.tsv"]
-    tune = ["finetune", "--task", "classification", "--model", run, *files, "--output", tmp_path / "tuned"]
-    assert "chosen" in results(*tune, "--epochs", 1, "--max-length", 32)[-1]
+    files = dict.fromkeys(("train", "valid"), tmp_path / "train.tsv")
+    assert "chosen" in results(*options(run, files, tmp_path / "tuned", "classification", "--epochs", 1))[-1]
     config = json.loads((tmp_path / "tuned" / "config.json").read_text())
-    assert config["model_type"] == "roformer_v2"
-    assert config["architectures"] == ["RoFormerForSequenceClassification"]
+    assert (config["model_type"], *config["architectures"]) == ("roformer_v2", "RoFormerForSequenceClassification")
     assert len(results("predict", "--model", tmp_path / "tuned", "--text", "今天天气")) == 1
 
 

@@ -76,7 +76,6 @@ def test_evaluate_gives_the_numbers_of_the_report(tuned):
 
 
 def test_predictions_come_in_order_and_need_no_label(tuned):
-    """What they are is compared with transformers in tests/oracles/test_finetuned_parity.py."""
     task, output, files, _ = tuned
     rows = [json.loads(line) for line in files["test"].read_text().splitlines()]
     targets = dict(answers=("answers",), tokens=("labels",)).get(task, ("label",))

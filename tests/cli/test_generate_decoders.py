@@ -35,7 +35,6 @@ def write_tokenizer(folder, tokenizer):
 
 
 def continued(oracle, prompt, end):
-    """The tokens that transformers adds."""
     options = dict(max_new_tokens=12, do_sample=False, eos_token_id=end, pad_token_id=0)
     with torch.no_grad():
         return oracle.generate(torch.tensor(prompt)[None], **options)[0].tolist()[len(prompt) :]

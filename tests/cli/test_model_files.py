@@ -170,7 +170,6 @@ def test_strict_keys_of_tokenizers(encoder, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module", params=CLASSES)
 def family(request, tmp_path_factory):
-    """A model of the family in a directory."""
     folder, name = tmp_path_factory.mktemp(request.param), request.param
     if name in ("bert", "roformer"):
         make_oracle({"bert": "Bert", "roformer": "RoFormer"}[name], "Model").save_pretrained(folder)

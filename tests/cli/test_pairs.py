@@ -84,7 +84,6 @@ def probe_rows(data, pairs, seed=1):
 
 
 def bert_logits(folder):
-    """transformers' BertForPreTraining."""
     theirs, info = transformers.BertForPreTraining.from_pretrained(folder, output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     theirs = theirs.double().eval()

@@ -90,7 +90,6 @@ def test_a_profile_changes_no_bits(profiled, prepared, tmp_path):
 
 
 def test_bad_steps_are_refused(prepared, tmp_path):
-    """Others are tests/train/train_step_test.cpp's."""
     said = refused(*command(prepared, tmp_path, "--profile=4:9"))
     assert "[profile] the steps must be one of the run's 8" in said and not (tmp_path / "run" / "run.json").exists()
 
@@ -103,7 +102,6 @@ def test_steps_that_are_done_are_not_profiled(profiled, prepared):
 
 
 def test_a_profile_that_cannot_be_written(prepared, tmp_path):
-    """Something else has its name."""
     (tmp_path / "run" / "profile-4-4.rank0.pt.trace.json" / "folder").mkdir(parents=True)
     run_file(tmp_path / "run" / "run.json", **KEYS)
     said = refused(*command(prepared, tmp_path, "--resume", "--profile", "4"))

@@ -67,7 +67,6 @@ def test_same_bits(folder, tmp_path, options):
 
 
 def test_chat(folder, tmp_path):
-    """A conversation that begins as one before."""
     cache = tmp_path / "cache"
     options = ("chat", "--model", folder, "--max-new-tokens", 8, "--system", LONG * 4)
     plain = run(*options, stdin="fox\ndogs\n")

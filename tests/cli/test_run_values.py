@@ -78,7 +78,6 @@ def test_a_run_file_in_yaml(prepared, whole, tmp_path, monkeypatch):
 
 
 def test_short_names_of_types(prepared, tmp_path):
-    """In a run file, and as an option of fine-tuning."""
     results(*pretrain(prepared, run_file(tmp_path / "run.json", precision="bf16"), tmp_path / "run"))
     assert json.loads((tmp_path / "run" / "run.json").read_text())["precision"] == "bfloat16"
     for command in ("finetune", "train-similar"):
@@ -86,7 +85,6 @@ def test_short_names_of_types(prepared, tmp_path):
 
 
 def test_what_is_refused(prepared, tmp_path):
-    """How values and groups are written is tests/train/run_config_test.cpp's."""
     config = run_file(tmp_path / "run.json")
     nothing = "groups[1].parameters must match a parameter of the model that no earlier group has, got"
     for value, rule in (

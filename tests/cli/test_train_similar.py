@@ -24,7 +24,6 @@ SIZES |= dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def sentences(count, seed=1):
-    """Pairs with the same words in another order."""
     rng = random.Random(seed)
     for _ in range(count):
         words = rng.sample(WORDS, 4)
@@ -139,7 +138,6 @@ def test_held_out_text_is_refused(trained, tmp_path):
 
 
 def interrupt(command, output):
-    """A run that gets SIGINT after its first checkpoint."""
     assert stopped(signal.SIGINT, lambda: any(output.glob("checkpoint-*")), *command)[0] == 130
 
 

@@ -60,13 +60,11 @@ def trained(folder):
 
 
 def translating(trained, folder, text, *more):
-    """The command that translates these lines of a file."""
     (folder / "in.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
     return ["translate", "--model", trained, "--input", folder / "in.txt", *more]
 
 
 def small_run(folder, output, length, encoding):
-    """Of a step, with an encoding of its own."""
     model = {**MODEL, "position_encoding": encoding, "max_position_embeddings": length}
     results(*training(folder, output, model=model, steps=1))
 

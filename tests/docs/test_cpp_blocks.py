@@ -60,7 +60,6 @@ BLOCKS = compiled_blocks()
 
 
 def flags_of(target):
-    """How the build compiles the C++ of a module."""
     commands = BUILD / "compile_commands.json"
     if not commands.exists():
         pytest.skip("NOT TESTED: build/release is no build folder, whose flags are those of the pages")

@@ -26,7 +26,6 @@ def rows(text):
 
 
 def table(page, name, **cells):
-    """The rows with these cells."""
     found = rows(page[page.index(f"<!-- {name} -->") : page.index(f"<!-- end {name} -->")])
     return [row for row in found if cells.items() <= row.items()]
 

@@ -41,7 +41,6 @@ def tree():
 
 
 def names_of(test):
-    """The names of the tests in a file."""
     pattern = r"^def (test_\w+)" if test.suffix == ".py" else r"^TEST(?:_F|_P)?\(\w+, (\w+)\)"
     return re.findall(pattern, test.read_text(encoding="utf-8"), re.MULTILINE)
 

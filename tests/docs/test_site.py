@@ -14,49 +14,25 @@ from docs_pages import ROOT
 CHECK = ROOT / "scripts" / "check_site.py"
 
 
-def required():
-    text = (ROOT / "requirements-site.txt").read_text(encoding="utf-8")
-    return dict(re.findall(r"^([\w-]+)==([\w.]+)$", text, re.MULTILINE))
-
-
-def missing_in(python):
-    """The packages of requirements-site.txt that an interpreter lacks, or has in another version."""
-    code = "import importlib.metadata as m, json\n" + (
-        "def v(n):\n    try: return m.version(n)\n    except m.PackageNotFoundError: return None\n"
-        f"print(json.dumps([n for n, w in {required()!r}.items() if v(n) != w]))"
-    )
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "python"
-
-
-def site_python():
-    """An interpreter that can build the site, or None: the one that is named, that of .venv-site, this one."""
-    for python in (os.environ.get("ROFORMER_SITE_PYTHON"), ROOT / ".venv-site" / "bin" / "python", sys.executable):
-        if python and Path(python).exists() and missing_in(python) == "[]":
-            return str(python)
-    return None
-
-
 @pytest.fixture(scope="module")
 def python():
-    found = site_python()
-    if found is None:
-        pytest.skip(
-            "THE DOCUMENTATION SITE WAS NOT BUILT: no Python here has what requirements-site.txt lists; "
-            "run scripts/site.sh once, or set ROFORMER_SITE_PYTHON"
-        )
-    return found
+    """An interpreter that has what the site needs: the one that is named, that of .venv-site, this one."""
+    text = (ROOT / "requirements-site.txt").read_text(encoding="utf-8")
+    required = re.findall(r"^([\w-]+)==([\w.]+)$", text, re.MULTILINE)
+    code = f"from importlib.metadata import version\nassert all(version(name) == of for name, of in {required!r})"
+    for python in (os.environ.get("ROFORMER_SITE_PYTHON"), ROOT / ".venv-site" / "bin" / "python", sys.executable):
+        if (
+            python
+            and Path(python).exists()
+            and subprocess.run([python, "-c", code], capture_output=True).returncode == 0
+        ):
+            return str(python)
+    pytest.skip("THE DOCUMENTATION SITE WAS NOT BUILT: run scripts/site.sh once, or set ROFORMER_SITE_PYTHON")
 
 
 def build(python, output, root=ROOT):
-    return subprocess.run(
-        [root / "scripts" / "site.sh", output],
-        env=dict(os.environ, ROFORMER_SITE_PYTHON=python),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    command, environment = [root / "scripts" / "site.sh", output], dict(os.environ, ROFORMER_SITE_PYTHON=python)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture(scope="module")

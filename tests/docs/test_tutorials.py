@@ -67,7 +67,6 @@ def table_of(page, head):
 
 
 def result_of(experiment):
-    """Its committed result."""
     return recorded.read_result(recorded.RESULTS / "small" / f"{experiment}.parquet")
 
 

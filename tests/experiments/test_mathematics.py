@@ -18,7 +18,6 @@ FEWER |= {"score-by-distance": {"samples": 40000, "distances": [0, 10, 1000]}}
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """The rows of a name."""
     kept = {}
 
     def of(name):

@@ -317,7 +317,6 @@ def test_fine_tuning(sets, tmp_path, monkeypatch):
     ],
 )
 def test_the_rest_of_glue(name, measures, sets, tmp_path, monkeypatch):
-    """The tables with GLUE's own columns."""
     rng, pair = random.Random(6), ("sentence1", "sentence2")
     write_lines(sets / "en_books" / "books_valid.jsonl", [dict(text=english(rng) * 40) for _ in range(8)])
     columns = {"cola": ("label", "sentence"), "rte": ("label", *pair), "qnli": ("label", "question", "sentence")}

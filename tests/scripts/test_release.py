@@ -29,7 +29,6 @@ def git(folder, *arguments):
 
 
 def replace(path, old, new):
-    """Replaces the first match of an expression."""
     text, count = re.subn(old, new, path.read_text(encoding="utf-8"), count=1, flags=re.MULTILINE)
     assert count == 1
     path.write_text(text, encoding="utf-8")

@@ -1,7 +1,6 @@
 """scripts/run_tests.py: what is missing, crashes or hangs is a failure. Test programs are shell scripts here."""
 
 import os
-import re
 import sys
 import time
 
@@ -93,15 +92,9 @@ def test_pytest_is_counted(tmp_path):
     assert numbers(totals) == (1, 1, 0) and totals.failures == ["pytest: 1"]
 
 
-def test_pytest_that_hangs_shows_its_stacks_and_fails(tmp_path, capfd):
-    body = f"import time\ndef stuck(): time.sleep({NEVER_S})\ndef test_a(): stuck()\n"
-    for seconds in (3, 30):  # a busy machine may not reach the test in time
-        (tmp_path / str(seconds)).mkdir()
-        totals = pytest_totals(tmp_path / str(seconds), body, test_limit=seconds)
-        assert numbers(totals) == (0, 1, 0) and totals.failures == ["pytest: 1"]
-        if re.search(r"test_it\.py.* in stuck", capfd.readouterr().err):
-            return
-    raise AssertionError("no stack was shown")
+def test_pytest_that_hangs_is_a_failure(tmp_path):
+    totals = pytest_totals(tmp_path, f"import time\ndef test_a(): time.sleep({NEVER_S})\n", test_limit=3)
+    assert numbers(totals) == (0, 1, 0) and totals.failures == ["pytest: 1"]
 
 
 def test_a_package_that_is_missing_is_a_failure(tmp_path, capsys):

@@ -278,7 +278,6 @@ def test_log_probabilities(client, oracle):
 
 
 def text_of(tokenizer, token):
-    """The bytes of a token of byte-level BPE."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     name, known = tokenizer.convert_ids_to_tokens(int(token)), {c: b for b, c in bytes_to_unicode().items()}

@@ -185,7 +185,6 @@ def test_hugging_face(server, folders, vectors):
 
 
 def curl(server, path, *options, data=None):
-    """The header and the body that curl gets."""
     if shutil.which("curl") is None:
         pytest.skip("NOT TESTED: curl is not installed")
     command = ["curl", "-sS", "-i", "--max-time", "30", *options, *([] if data is None else ["--data-binary", "@-"])]

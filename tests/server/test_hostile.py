@@ -135,7 +135,6 @@ def test_bombs(server, body, words):
 
 
 def test_odd_texts(server, model):
-    """They are texts like others."""
     texts = ["a\x00b", "\x00", "\ufeffab", "a\u202eb", "\U0010ffff", "e" + "\u0301" * 3000, "\u200d" * 50]
     expected = SentenceTransformer(model).encode(texts)
     assert np.array_equal(np.array(server.post("/embed", {"inputs": texts}), np.float32), expected)
@@ -143,7 +142,6 @@ def test_odd_texts(server, model):
 
 
 def resident(server):
-    """Memory in MiB."""
     lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 

@@ -28,7 +28,6 @@ def server(model):
 
 
 def send(server, data, wait=5):
-    """What the server sends for these bytes until it closes the connection."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=wait) as connection:
         connection.sendall(data)
         got = b""

@@ -97,7 +97,6 @@ def test_a_socket_of_the_manager(model, tmp_path, family):
 
 
 def test_activation_by_a_program_of_systemd(model):
-    """It starts the server at the first connection."""
     program = shutil.which("systemd-socket-activate")
     if program is None:
         pytest.skip("NOT TESTED: systemd-socket-activate is not installed")
