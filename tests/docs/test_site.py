@@ -20,12 +20,8 @@ def python():
     text = (ROOT / "requirements-site.txt").read_text(encoding="utf-8")
     required = re.findall(r"^([\w-]+)==([\w.]+)$", text, re.MULTILINE)
     code = f"from importlib.metadata import version\nassert all(version(name) == of for name, of in {required!r})"
-    for python in (os.environ.get("ROFORMER_SITE_PYTHON"), ROOT / ".venv-site" / "bin" / "python", sys.executable):
-        if (
-            python
-            and Path(python).exists()
-            and subprocess.run([python, "-c", code], capture_output=True).returncode == 0
-        ):
+    for python in (os.environ.get("ROFORMER_SITE_PYTHON", ""), ROOT / ".venv-site" / "bin" / "python", sys.executable):
+        if Path(python).is_file() and subprocess.run([python, "-c", code], capture_output=True).returncode == 0:
             return str(python)
     pytest.skip("THE DOCUMENTATION SITE WAS NOT BUILT: run scripts/site.sh once, or set ROFORMER_SITE_PYTHON")
 
