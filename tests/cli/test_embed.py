@@ -25,21 +25,17 @@ def vectors(sentence_encoder):
 LINES = "".join(text + "\n" for text in TEXTS)
 
 
-def write_inputs(folder):
-    lines = LINES.encode()
-    (folder / "a.txt").write_bytes(lines)
-    (folder / "b.txt.gz").write_bytes(gzip.compress(lines))
-    (folder / "crlf.txt").write_bytes(b"\xef\xbb\xbf" + lines.replace(b"\n", b"\r\n"))
-    records = [{"id": i, "text": t if t else None} for i, t in enumerate(TEXTS)]
-    (folder / "c.jsonl").write_text("\n".join(json.dumps(r) for r in records))
-    (folder / "d.csv").write_text("id,text\n" + "".join(f'{i},"{t}"\n' for i, t in enumerate(TEXTS)))
-    (folder / "e.tsv").write_text("".join(f"{t}\t{i}\n" for i, t in enumerate(TEXTS)))
-
-
 def test_inputs(model, vectors, tmp_path):
-    write_inputs(tmp_path)
-    output = tmp_path / "out.npy"
-    for name, *more in (["a.txt"], ["b.txt.gz"], ["crlf.txt"], ["c.jsonl"], ["d.csv"], ["e.tsv", "--field", "1"]):
+    output, records = tmp_path / "out.npy", [{"id": i, "text": t if t else None} for i, t in enumerate(TEXTS)]
+    for name, content, *more in (
+        ("a.txt", LINES.encode()),
+        ("b.txt.gz", gzip.compress(LINES.encode())),
+        ("crlf.txt", b"\xef\xbb\xbf" + LINES.encode().replace(b"\n", b"\r\n")),
+        ("c.jsonl", "\n".join(map(json.dumps, records)).encode()),
+        ("d.csv", ("id,text\n" + "".join(f'{i},"{t}"\n' for i, t in enumerate(TEXTS))).encode()),
+        ("e.tsv", "".join(f"{t}\t{i}\n" for i, t in enumerate(TEXTS)).encode(), "--field", "1"),
+    ):
+        (tmp_path / name).write_bytes(content)
         report = embed(model, output, tmp_path / name, *more)
         assert report["rows"] == len(TEXTS) and report["output"] == str(output), name
         assert np.array_equal(np.load(output), vectors), name
