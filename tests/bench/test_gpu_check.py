@@ -174,13 +174,6 @@ def test_the_page_has_goals_and_every_row(tmp_path, monkeypatch):
     assert page.count(gpu_page.NOT_MEASURED) == 4  # determinism, linear attention, pretraining, compilation
 
 
-def test_the_page_of_no_results_has_no_numbers():
-    """And it is the page of docs until a GPU was at hand."""
-    page = gpu_page.page({"parts": {}})
-    assert "No GPU was at hand yet" in page and page.count(gpu_page.NOT_MEASURED) == len(gpu_page.SECTIONS)
-    assert page.count("| not measured |") == 9
-
-
 def test_results_of_a_dry_run_are_no_page(tmp_path):
     path = tmp_path / "results.json"
     path.write_text(json.dumps({"machine": {"gpu": None}, "parts": {}}), encoding="utf-8")

@@ -35,11 +35,6 @@ def refused_forward(model, tmp_path, ids=IDS, **extra):
     return message
 
 
-def test_unknown_kernels(monkeypatch):
-    monkeypatch.setenv("RF_KERNEL", "reference")
-    assert refused("info") == "[target] RF_KERNEL must be ref, empty or not set, got reference\n"
-
-
 def test_a_message_that_nobody_can_read_ends_nothing(tmp_path):
     """A full disk or a closed pipe behind standard error."""
     for command, code in ((("info",), 0), (("forward", "--model", tmp_path, "--ids", "x", "--output", "y"), 1)):
@@ -110,11 +105,11 @@ def test_run_file_errors(prepared, tmp_path):
     assert 'got "weight_dacay"' in refused(*given)
     run_file(tmp_path / "run.json", model={**MODEL, "vocab_size": 99})
     assert "model.vocab_size must be the data's 150" in refused(*given)
-    run_file(tmp_path / "run.json", stages=[dict(max_length=64, batch=300000, steps=1)])
-    assert "batch_size times max_length at most 2^24, got 300000 of 64" in refused(*given)
     (tmp_path / "run.json").write_text("{")
     assert "run.json" in refused(*given)
     assert "--config" in refused("pretrain", "--data", prepared / "data", "--output", tmp_path / "run", code=2)
+    run_file(tmp_path / "run.json", stages=[dict(max_length=64, batch=300000, steps=1)])
+    assert "batch_size times max_length at most 2^24, got 300000 of 64" in refused(*given)
 
 
 def test_a_run_is_not_overwritten(prepared, trained, tmp_path):

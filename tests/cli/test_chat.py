@@ -120,6 +120,9 @@ def test_channels(channel, tmp_path):
 def test_refused(case, tmp_path):
     alone = refused("generate", "--model", case[2], "--prompt", "a", "--system", "b", code=2)
     assert "--system must be with --chat, got it alone" in alone
+    (tmp_path / "empty").write_text("\n")
+    said = refused("chat", "--model", case[2], stdin=f"/read {tmp_path / 'empty'}\n")
+    assert "a message must have more than white space" in said
     for option, value, rule in (
         ("--seed", 1, "--seed must be with sampling"),
         ("--temperature", -1, "temperature must be above 0, got -1"),
@@ -211,12 +214,6 @@ def test_terminal(case, terminal):
     chat.until("> ")
     chat.say("/quit")
     assert chat.child.wait(timeout=60) == 0
-
-
-def test_empty_file(case, tmp_path):
-    (tmp_path / "empty").write_text("\n")
-    said = refused("chat", "--model", case[2], stdin=f"/read {tmp_path / 'empty'}\n")
-    assert "a message must have more than white space" in said
 
 
 def test_long_lines(case, tmp_path, terminal):

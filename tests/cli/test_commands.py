@@ -34,6 +34,8 @@ def test_info_of_plain_kernels(monkeypatch):
     monkeypatch.setenv("RF_KERNEL", "ref")
     (info,) = results("info")
     assert info["instructions"]["meaning"] == "plain loops in float64" and set(info["linear"].values()) == {"torch"}
+    monkeypatch.setenv("RF_KERNEL", "reference")
+    assert refused("info") == "[target] RF_KERNEL must be ref, empty or not set, got reference\n"
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86's instruction sets")
@@ -74,7 +76,7 @@ def test_vocab(cased, prepared, tmp_path):
     assert report["size"] == len(tokens) == 100 and ("A" in tokens) == cased
     assert tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert json.loads((tmp_path / "v" / "tokenizer_config.json").read_text())["do_lower_case"] is not cased
-    for name in ("v.txt", "my_vocab.txt"):
+    for name in ("v.txt", "my_vocab.txt") if cased else ():
         assert "named vocab.txt" in refused(*given, tmp_path / name)
 
 

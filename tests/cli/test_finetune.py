@@ -167,14 +167,10 @@ def test_a_result_with_a_wrong_value_is_named(tuned_copy):
         assert f"{path} must be undamaged" in message and key in message and "remove it" in message
 
 
-def test_a_great_length_is_answered_without_a_pass_over_it(trained, tmp_path):
-    files = task_files.write_splits(tmp_path, task_files.classification, train=8, valid=8)
-    results(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1, "--max-length", 1 << 24))
-
-
 def test_patience_ends_a_run(trained, tmp_path):
+    """A great length is answered without a pass over it."""
     files = task_files.write_splits(tmp_path, task_files.classification, train=64)
-    more = ["--epochs", 30, "--evaluate-every-steps", 2, "--patience", 3]
+    more = ["--epochs", 30, "--evaluate-every-steps", 2, "--patience", 3, "--max-length", 1 << 24]
     line = results(*options(trained, files, tmp_path / "out", "classification", *more))[0]
     assert line["steps"] == line["best_step"] + 6 < 240
 

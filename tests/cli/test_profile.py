@@ -89,11 +89,6 @@ def test_a_profile_changes_no_bits(profiled, prepared, tmp_path):
         assert (tmp_path / "run" / name).read_bytes() == (profiled[0] / name).read_bytes()
 
 
-def test_bad_steps_are_refused(prepared, tmp_path):
-    said = refused(*command(prepared, tmp_path, "--profile=4:9"))
-    assert "[profile] the steps must be one of the run's 8" in said and not (tmp_path / "run" / "run.json").exists()
-
-
 def test_steps_that_are_done_are_not_profiled(profiled, prepared):
     run_dir, _ = profiled
     done = run("pretrain", "--data", prepared / "data", "--output", run_dir, "--resume", "--profile", "2")
@@ -101,7 +96,10 @@ def test_steps_that_are_done_are_not_profiled(profiled, prepared):
     assert not list(run_dir.glob("profile-2*"))
 
 
-def test_a_profile_that_cannot_be_written(prepared, tmp_path):
+def test_what_is_refused(prepared, tmp_path):
+    """Steps that the run does not have, and a name that something else has."""
+    said = refused(*command(prepared, tmp_path, "--profile=4:9"))
+    assert "[profile] the steps must be one of the run's 8" in said and not (tmp_path / "run" / "run.json").exists()
     (tmp_path / "run" / "profile-4-4.rank0.pt.trace.json" / "folder").mkdir(parents=True)
     run_file(tmp_path / "run" / "run.json", **KEYS)
     said = refused(*command(prepared, tmp_path, "--resume", "--profile", "4"))

@@ -197,7 +197,9 @@ def test_long_lines_are_named(folder, trained, tmp_path):
 
 
 def test_limits_of_any_size(folder, tmp_path):
-    """A table of positions ends all of them at the same length."""
+    """A table of positions ends all of them at the same length. A run that is refused for it may be corrected."""
+    short = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 16}
+    assert "0..15" in refused(*training(folder, tmp_path / "run", model=short, steps=1))
     small_run(folder, tmp_path / "run", 32, "learned")
     weights = load_file(tmp_path / "run" / "model.safetensors")
     end = json.loads((tmp_path / "run" / "config.json").read_text())["eos_token_id"]
@@ -370,12 +372,6 @@ def test_bad_pairs_are_named(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "1 pairs with an empty side are left out, the first in" in done.stderr and "line 2" in done.stderr
     assert "1 pairs of more than 32 tokens are left out, the first in" in done.stderr and "line 3, of" in done.stderr
-
-
-def test_a_refused_run_may_be_corrected(folder, tmp_path):
-    model = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 16}
-    assert "0..15" in refused(*training(folder, tmp_path / "run", model=model, steps=1))
-    small_run(folder, tmp_path / "run", 32, "learned")
 
 
 def test_refused_runs(folder, trained, tmp_path):

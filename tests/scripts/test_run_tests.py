@@ -79,22 +79,19 @@ def test_a_program_that_hangs_is_one_failure_and_its_output_is_kept(build, capsy
             time.sleep(0.05)
 
 
-def pytest_totals(folder, body, **limits):
-    (folder / "tests").mkdir()
-    (folder / "tests" / "test_it.py").write_text(body)
+@pytest.mark.parametrize(
+    ("body", "counts", "limits"),
+    [
+        ("def test_a(): pass\ndef test_b(): assert 0\n", (1, 1, 0), {}),
+        (f"import time\ndef test_a(): time.sleep({NEVER_S})\n", (0, 1, 0), {"test_limit": 3}),  # it hangs
+    ],
+)
+def test_pytest_is_counted(body, counts, limits, tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").write_text(body)
     totals = run_tests.Totals()
-    run_tests.run_pytest(totals, folder, **limits)
-    return totals
-
-
-def test_pytest_is_counted(tmp_path):
-    totals = pytest_totals(tmp_path, "def test_a(): pass\ndef test_b(): assert 0\n")
-    assert numbers(totals) == (1, 1, 0) and totals.failures == ["pytest: 1"]
-
-
-def test_pytest_that_hangs_is_a_failure(tmp_path):
-    totals = pytest_totals(tmp_path, f"import time\ndef test_a(): time.sleep({NEVER_S})\n", test_limit=3)
-    assert numbers(totals) == (0, 1, 0) and totals.failures == ["pytest: 1"]
+    run_tests.run_pytest(totals, tmp_path, **limits)
+    assert numbers(totals) == counts and totals.failures == ["pytest: 1"]
 
 
 def test_a_package_that_is_missing_is_a_failure(tmp_path, capsys):
