@@ -17,19 +17,13 @@ CHINESE = dict.fromkeys(("bert", "nezha", "roformer_v2"), "characters") | dict.f
 WORDS = ["今天", "天气", "非常", "好", "我们", "在", "北京", "中国", "人民", "法律", "规定"]
 
 
-def shortened(path, output):
+def pretrain(path, data, folder):
     run = json.loads(path.read_text())
     run["stages"] = [{**stage, "max_length": 32, "batch": 4, "steps": 2} for stage in run["stages"]]
     run["schedule"]["warmup_steps"] = 1
-    output.write_text(json.dumps(run))
-    return output
-
-
-def pretrain(path, data, folder):
-    config = shortened(path, folder / "run.json")
-    (report,) = results("pretrain", "--config", config, "--data", data, "--output", folder / "run")
-    stages = json.loads(config.read_text())["stages"]
-    assert report["steps"] == 2 * len(stages) and np.isfinite(report["train_loss"])
+    (folder / "run.json").write_text(json.dumps(run))
+    (report,) = results("pretrain", "--config", folder / "run.json", "--data", data, "--output", folder / "run")
+    assert report["steps"] == 2 * len(run["stages"]) and np.isfinite(report["train_loss"])
     return folder / "run"
 
 

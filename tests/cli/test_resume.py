@@ -145,8 +145,10 @@ def test_the_platform_is_recorded(prepared, whole, tmp_path):
 
 
 def test_resume_without_a_checkpoint_starts_and_says_so(prepared, tmp_path):
-    done = run(*pretrain(prepared, run_file(tmp_path / "run.json"), tmp_path / "run", "--resume"))
+    """Also with a short name of a type, which the run does not keep."""
+    done = run(*pretrain(prepared, run_file(tmp_path / "run.json", precision="bf16"), tmp_path / "run", "--resume"))
     assert done.returncode == 0 and "starting at step 0" in done.stderr
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["precision"] == "bfloat16"
 
 
 def test_more_steps_than_the_run_had(prepared, whole, tmp_path):

@@ -72,6 +72,7 @@ def sets(tmp_path_factory):
     make_tables(folder / "glue", "mrpc", lambda: english(rng), "label", *pair)
     make_tables(folder / "glue", "stsb", lambda: english(rng), "score", *pair)
     make_tables(folder / "zh_cls", "chnsenticorp", lambda: chinese(rng, 30), "label", "text")
+    write_lines(folder / "en_books" / "books_valid.jsonl", [dict(text=english(rng) * 40) for _ in range(8)])
     # Some of a test file's texts are in the train file, with another label.
     path = folder / "zh_cls" / "chnsenticorp_test.tsv"
     trained = (folder / "zh_cls" / "chnsenticorp_train.tsv").read_text().splitlines()[1:4]
@@ -288,8 +289,6 @@ def test_rows_of_the_same_masked_tokens(monkeypatch):
 
 def test_fine_tuning(sets, tmp_path, monkeypatch):
     """The first body of an arm chooses the rate of the others."""
-    rng = random.Random(5)
-    write_lines(sets / "en_books" / "books_valid.jsonl", [dict(text=english(rng) * 40) for _ in range(8)])
     monkeypatch.setattr(table2_glue, "ARMS", ("rope",))
 
     def smaller(settings):
@@ -318,7 +317,6 @@ def test_fine_tuning(sets, tmp_path, monkeypatch):
 )
 def test_the_rest_of_glue(name, measures, sets, tmp_path, monkeypatch):
     rng, pair = random.Random(6), ("sentence1", "sentence2")
-    write_lines(sets / "en_books" / "books_valid.jsonl", [dict(text=english(rng) * 40) for _ in range(8)])
     columns = {"cola": ("label", "sentence"), "rte": ("label", *pair), "qnli": ("label", "question", "sentence")}
     columns |= {"qqp": ("is_duplicate", "question1", "question2"), "mnli": ("gold_label", *pair)}
     for table, names in columns.items():
