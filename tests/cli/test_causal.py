@@ -19,10 +19,8 @@ LENGTH = 16
 CLS, SEP = 258, 259  # ids of the tokenizer of bytes
 FAVOR = {"type": "linear", "feature_map": "favor", "num_features": 12}
 # Two arms of X-04: position encoding, attention and a precision.
-ARMS = {
-    "eq19-favor": ("rope", FAVOR | {"redraw_every": 3}, "float32"),
-    "before-map": (["sinusoidal", "rope"], FAVOR | {"rope_site": "before_map"}, "bfloat16"),
-}
+ARMS = {"eq19-favor": ("rope", FAVOR | {"redraw_every": 3}, "float32")}
+ARMS |= {"before-map": (["sinusoidal", "rope"], FAVOR | {"rope_site": "before_map"}, "bfloat16")}
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The C and C++ of the pages compiles as it stands, with the warnings of the project, and the encoding of
-docs/encodings.md computes its formula with the parameters that a call gives.
-"""
+docs/encodings.md computes its formula with the parameters that a call gives."""
 
 import json
 import os

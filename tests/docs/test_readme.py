@@ -1,7 +1,4 @@
-"""The numbers of README.md equal docs/benchmarks, compared with the fastest peer of each row.
-
-tests/docs/test_tutorials.py runs its code.
-"""
+"""The numbers of README.md equal docs/benchmarks, compared with the fastest peer of each row."""
 
 import re
 
@@ -12,11 +9,8 @@ from docs_pages import DOCS, ROOT
 NUMBERS = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Numbers\n")[2].split("\n## ")[0]
 PAGES = {"Zen 5": "amd-zen-5.md", "Zen 4": "amd-zen-4.md"}
 # How README calls the sides of the tables, whose names may have a variant after a comma.
-NAMES = {
-    "torch complex product": "torch's complex product",
-    "formula": "matmul, softmax, matmul in torch",
-    "onnxruntime": "ONNX Runtime",
-}
+NAMES = {"torch complex product": "torch's complex product", "onnxruntime": "ONNX Runtime"}
+NAMES |= {"formula": "matmul, softmax, matmul in torch"}
 
 
 def rows(text):

@@ -1,8 +1,6 @@
 """The code of the tutorials and recipes runs: Python in one session for each page, `sh` by bash in an empty folder.
-
 Before a block may stand `<!-- not run -->`, or `<!-- needs PACKAGE -->`, which leaves it out where Python lacks it.
-Commands in indented blocks are not run.
-"""
+Commands in indented blocks are not run."""
 
 import importlib.util
 import os

@@ -116,10 +116,8 @@ def test_task_files_are_the_sets_without_what_was_trained_on(sets, tmp_path):
 
 def test_quotation_marks_are_text(tmp_path):
     (tmp_path / "a.tsv").write_text('text\tlabel\n"so\u2028 he" said\t1\r\n"\t0\n')
-    assert tuned_models.read_table(tmp_path / "a.tsv") == [
-        {"text": '"so\u2028 he" said', "label": "1"},
-        {"text": '"', "label": "0"},
-    ]
+    rows = [(row["text"], row["label"]) for row in tuned_models.read_table(tmp_path / "a.tsv")]
+    assert rows == [('"so\u2028 he" said', "1"), ('"', "0")]
 
 
 def test_triples_have_one_cause_and_parts_share_no_document(sets):
