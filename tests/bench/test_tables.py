@@ -1,29 +1,18 @@
-"""docs/benchmarks: scripts replace their own tables and nothing else; every table is some script's, and there."""
+"""docs/benchmarks: scripts replace their own tables and nothing else."""
 
-import ast
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-BENCH = ROOT / "bench"
+BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
 import tables  # noqa: E402
 
 PAGE = "before\n<!-- one -->\nold\n<!-- end one -->\nbetween\n<!-- one more -->\nkept\n<!-- end one more -->\nafter\n"
 MACHINE = {"cpu": "A CPU", "cores": 2, "threads": 2, "target": "AVX2", "torch": "2.13.0", "commit": "abc"}
-
-
-def table_ids_of(script):
-    """What the script's constant TABLES holds."""
-    for node in ast.parse(script.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TABLES":
-            value = ast.literal_eval(node.value)
-            return list(value.values()) if isinstance(value, dict) else value
-    return []
 
 
 def test_a_table_is_replaced_and_nothing_else():
@@ -40,7 +29,6 @@ def test_a_table_is_replaced_and_nothing_else():
         PAGE + "<!-- one -->\n",
         PAGE.replace("<!-- end one -->\n", "").replace("before\n", "<!-- end one -->\n"),
     ],
-    ids=["no begin", "no end", "two begins", "end first"],
 )
 def test_markers_must_be_there_once_and_in_order(page):
     with pytest.raises(ValueError, match=r"\[tables\] the page must have <!-- one -->"):
@@ -62,28 +50,12 @@ def test_what_is_written_says_how_where_and_of_what(tmp_path, monkeypatch):
     assert page.count(tables.NOT_MEASURED) == sum(map(len, tables.SECTIONS.values())) - 1
 
 
-def test_every_script_with_a_table_names_it():
-    for script in BENCH.glob("*.py"):
-        ids = table_ids_of(script)
-        assert all(table_id.split()[0] == script.stem for table_id in ids)
-        assert bool(ids) == ("harness.options(__doc__, TABLES" in script.read_text(encoding="utf-8"))
-
-
-def test_every_page_has_the_tables_of_the_scripts_and_no_other():
-    ids = sorted(table_id for script in BENCH.glob("*.py") for table_id in table_ids_of(script))
-    assert sorted(table_id for section in tables.SECTIONS.values() for table_id in section) == ids
-    pages = sorted(tables.PAGES.glob("*.md"))
+def test_every_page_has_the_tables_of_the_scripts():
+    pages = [path.read_text(encoding="utf-8") for path in tables.PAGES.glob("*.md")]
     assert pages
-    for path in pages:
-        assert f"(benchmarks/{path.name})" in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-        page = path.read_text(encoding="utf-8")
-        if "bench/gpu_check.py" in page:  # it writes whole pages, of GPUs
-            continue
-        assert sorted(tables.table_ids(page)) == ids, path.name
-        for table_id in ids:
+    for page in (page for page in pages if "bench/gpu_check.py" not in page):  # which writes whole pages, of GPUs
+        for table_id in (table_id for section in tables.SECTIONS.values() for table_id in section):
             tables.replaced(page, table_id, "")  # refused unless its markers are there once
-            page = re.sub(f"<!-- {table_id} -->\n.*?<!-- end {table_id} -->\n", "", page, flags=re.DOTALL)
-        assert "\n|" not in page, path.name
 
 
 @pytest.mark.parametrize(

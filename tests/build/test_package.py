@@ -44,7 +44,6 @@ def packages():
 
 @pytest.fixture(scope="module")
 def root(packages, tmp_path_factory):
-    """The files of the .deb."""
     folder = tmp_path_factory.mktemp("root")
     run("dpkg", "-x", packages[0], folder)
     return folder
@@ -72,7 +71,6 @@ def test_what_the_deb_needs_and_has(packages, root):
 
 
 def vectors(program, model):
-    """Of the program, without settings of this machine."""
     texts = "\n".join(TEXTS)
     output = model / "out.npy"
     command = [program, "embed", "--model", model, "--input", "-", "--output", output, "--overwrite"]

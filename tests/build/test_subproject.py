@@ -39,7 +39,6 @@ def cmake(*arguments):
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory):
-    """The folder of a project that was configured."""
     folder = tmp_path_factory.mktemp("parent")
     (folder / "CMakeLists.txt").write_text(PARENT)
     (folder / "app.cpp").write_text(APP)
@@ -60,16 +59,6 @@ def test_tests_and_warnings_as_errors_are_off(parent):
     ours = [entry["command"] for entry in compiled if entry["file"].startswith(str(ROOT))]
     assert ours and not any("-Werror" in command for command in ours)
     assert all("-Wall" in command for command in ours)
-
-
-def test_no_path_is_the_parents():
-    """CMAKE_SOURCE_DIR and CMAKE_BINARY_DIR are those of the whole build, so of the parent."""
-    files = [path for pattern in ("CMakeLists.txt", "*.cmake") for path in ROOT.rglob(pattern)]
-    # Neither what is built nor what is in environments (.venv).
-    files = [path for path in files if not re.match(r"build$|\.", path.relative_to(ROOT).parts[0])]
-    assert {ROOT / "CMakeLists.txt", ROOT / "tests" / "data" / "CMakeLists.txt"} <= set(files)
-    used = [str(path) for path in files if re.search(r"\bCMAKE_(SOURCE|BINARY)_DIR\b", path.read_text())]
-    assert used == []
 
 
 def test_the_parents_program_compiles_against_the_headers(parent):

@@ -40,7 +40,5 @@ def tuned_once(trained, tmp_path_factory):
 @pytest.fixture
 def tuned_copy(trained, tuned_once, tmp_path):
     """A copy of it, and the command that made it."""
-    shutil.copytree(tuned_once[0], tmp_path / "copy")
-    return tmp_path / "copy", task_files.options(
-        trained, tuned_once[1], tmp_path / "copy", "classification", "--epochs", 1
-    )
+    copy = shutil.copytree(tuned_once[0], tmp_path / "copy")
+    return copy, task_files.options(trained, tuned_once[1], copy, "classification", "--epochs", 1)

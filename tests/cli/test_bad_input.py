@@ -35,23 +35,12 @@ def refused_forward(model, tmp_path, ids=IDS, **extra):
     return message
 
 
-def test_unknown_kernels(monkeypatch):
-    monkeypatch.setenv("RF_KERNEL", "reference")
-    assert refused("info") == "[target] RF_KERNEL must be ref, empty or not set, got reference\n"
-
-
 def test_a_message_that_nobody_can_read_ends_nothing(tmp_path):
     """A full disk or a closed pipe behind standard error."""
     for command, code in ((("info",), 0), (("forward", "--model", tmp_path, "--ids", "x", "--output", "y"), 1)):
         with Path("/dev/full").open("w") as full:
             done = subprocess.run([PROGRAM, *map(str, command)], stdout=subprocess.PIPE, stderr=full)
         assert done.returncode == code
-
-
-def test_a_model_that_is_a_file(tmp_path):
-    (tmp_path / "file").write_bytes(b"")
-    message = refused("embed", "--text", "a", "--model", tmp_path / "file")
-    assert message == f"[{tmp_path / 'file'}] a GGUF file must begin with GGUF, got 0 bytes\n"
 
 
 def test_missing_files(model):
@@ -78,16 +67,22 @@ def test_arrays_of_ids(model, tmp_path):
     assert "not.npy" in refused("forward", *given)
 
 
-def test_fill_mask_arguments(model):
-    for text, top_k, words in (("no mask here", 1, "[MASK]"), ("[MASK]", 0, "got 0"), ("[MASK]", 151, "got 151")):
-        assert words in refused("fill-mask", "--model", model, "--text", text, "--top-k", top_k)
-
-
-def test_tokenizer_kinds_by_name(model):
-    message = refused("tokenize", "--model", model, "--kind", "robert", stdin="")
-    assert "wobert" in message and "robert" in message
-    assert "word pieces" in refused("tokenize", "--model", model, "--kind", "byte-level-bpe", stdin="")
-    assert "nowhere.txt" in refused("tokenize", "--model", model, "--kind", "wobert", "--dict", "nowhere.txt", stdin="")
+def test_arguments(prepared, model, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    other = shutil.copytree(model, tmp_path / "other")
+    (other / "vocab.txt").write_text((model / "vocab.txt").read_text().replace("\na\n", "\nxyzzy\n"))
+    fill_mask, tokenize = (["fill-mask", "--model", model, "--text"], ["tokenize", "--model", model, "--kind"])
+    for command, words in (
+        ([*fill_mask, "no mask here"], "[MASK]"),
+        ([*fill_mask, "[MASK]", "--top-k", 0], "got 0"),
+        ([*fill_mask, "[MASK]", "--top-k", 151], "got 151"),
+        ([*tokenize, "robert"], 'got "robert"'),
+        ([*tokenize, "byte-level-bpe"], "word pieces"),
+        ([*tokenize, "wobert", "--dict", "nowhere.txt"], "nowhere.txt"),
+        (["embed", "--text", "a", "--model", tmp_path / "file"], "file] a GGUF file must begin with GGUF, got 0 bytes"),
+        (["evaluate", "--model", other, "--data", prepared / "data"], "vocabulary"),
+    ):
+        assert words in refused(*command, stdin=""), command
 
 
 def test_inputs_of_prepare(prepared, tmp_path):
@@ -113,11 +108,8 @@ def test_run_file_errors(prepared, tmp_path):
     (tmp_path / "run.json").write_text("{")
     assert "run.json" in refused(*given)
     assert "--config" in refused("pretrain", "--data", prepared / "data", "--output", tmp_path / "run", code=2)
-
-
-def test_model_of_another_vocabulary(prepared, model):
-    (model / "vocab.txt").write_text((model / "vocab.txt").read_text().replace("\na\n", "\nxyzzy\n"))
-    assert "vocabulary" in refused("evaluate", "--model", model, "--data", prepared / "data")
+    run_file(tmp_path / "run.json", stages=[dict(max_length=64, batch=300000, steps=1)])
+    assert "batch_size times max_length at most 2^24, got 300000 of 64" in refused(*given)
 
 
 def test_a_run_is_not_overwritten(prepared, trained, tmp_path):
@@ -164,16 +156,7 @@ def test_unreadable_standard_input(model):
 
 def test_more_memory_than_there_is(prepared, tmp_path):
     config = run_file(tmp_path / "run.json", stages=[dict(max_length=64, batch=260000, steps=1)], precision="float32")
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
-
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))  # noqa: E731
     done = run(*pretrain(prepared, config, tmp_path / "run"), preexec_fn=limit)
     rule = "[memory] the work must fit into memory, got an allocation that failed"
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, rule)
-
-
-def test_a_batch_of_too_many_tokens(prepared, tmp_path):
-    config = run_file(tmp_path / "run.json", stages=[dict(max_length=64, batch=300000, steps=1)])
-    message = refused(*pretrain(prepared, config, tmp_path / "run"))
-    assert "batch_size times max_length at most 2^24, got 300000 of 64" in message

@@ -4,7 +4,6 @@ transformers, resuming, and what such a model is refused for. Run files are test
 import json
 import random
 import shutil
-from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -14,15 +13,14 @@ import transformers
 import task_files
 import tolerances
 from cli_support import MODEL, make_corpus, metrics, pretrain, refused, results, run, run_file
+from engine_case import make_causal
 
 LENGTH = 16
 CLS, SEP = 258, 259  # ids of the tokenizer of bytes
 FAVOR = {"type": "linear", "feature_map": "favor", "num_features": 12}
 # Two arms of X-04: position encoding, attention and a precision.
-ARMS = {
-    "eq19-favor": ("rope", FAVOR | {"redraw_every": 3}, "float32"),
-    "before-map": (["sinusoidal", "rope"], FAVOR | {"rope_site": "before_map"}, "bfloat16"),
-}
+ARMS = {"eq19-favor": ("rope", FAVOR | {"redraw_every": 3}, "float32")}
+ARMS |= {"before-map": (["sinusoidal", "rope"], FAVOR | {"rope_site": "before_map"}, "bfloat16")}
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +52,8 @@ def trained(data):
 def test_bytes_are_their_own_ids_in_transformers_too(data):
     tokenizer = transformers.AutoTokenizer.from_pretrained(data / "bytes")
     rng = random.Random(1)
-    texts = [
-        "".join(chr(rng.choice([rng.randint(1, 127), rng.randint(160, 0x9FFF)])) for _ in range(50)) for _ in range(20)
-    ]
-    texts = [text.replace("\n", " ").replace("\r", " ") for text in texts]  # a line a text for `tokenize`
+    one = lambda: chr(rng.choice([rng.randint(1, 127), rng.randint(160, 0x9FFF)]))  # noqa: E731
+    texts = ["".join(one().replace("\n", " ").replace("\r", " ") for _ in range(50)) for _ in range(20)]
     ours = results("tokenize", "--model", data / "bytes", stdin="".join(text + "\n" for text in texts))
     for text, row in zip(texts, ours, strict=True):
         assert row["ids"] == tokenizer(text)["input_ids"] == [CLS, *text.encode(), SEP]
@@ -84,38 +80,19 @@ def test_a_causal_run_is_a_causal_model(data, trained):
     assert 1 < evaluation["unigram_loss"] < np.log(261)
 
 
-ORACLES = {
-    "roformer": (transformers.RoFormerForCausalLM, transformers.RoFormerConfig),
-    "bert": (transformers.BertLMHeadModel, transformers.BertConfig),
-}
-
-
-@pytest.mark.parametrize("family", ORACLES)
+@pytest.mark.parametrize("family", ["RoFormer", "Bert"])
 def test_the_loss_is_that_of_transformers(data, tmp_path, family):
     """On random, perturbed weights, packed and padded."""
-    model_class, config_class = ORACLES[family]
-    sizes = dict(MODEL, vocab_size=261, is_decoder=True, max_position_embeddings=32, pad_token_id=256)
-    torch.manual_seed(0)
-    oracle = model_class(config_class(**sizes)).eval()
-    with torch.no_grad():
-        for parameter in oracle.parameters():
-            if parameter.requires_grad:
-                parameter.add_(0.3 * torch.randn(parameter.shape))
     shutil.copytree(data / "bytes", tmp_path / "model")
-    oracle.save_pretrained(tmp_path / "model")
-    rows = defaultdict(list)  # by length
-    for path in (data / "corpus").iterdir():
-        text = list(path.read_bytes())
-        for begin in range(0, len(text), LENGTH - 2):
-            row = [CLS, *text[begin : begin + LENGTH - 2], SEP]
-            rows[len(row)].append(row)
-    loss = tokens = 0
-    for ids in map(torch.tensor, rows.values()):
-        labels = torch.where(ids < 256, ids, -100)
-        count = (labels >= 0).sum().item()
+    oracle = make_causal(family, tmp_path / "model", vocab_size=261, max_position_embeddings=32, pad_token_id=256)
+    rows = {}  # by length
+    for text in ([*path.read_bytes()] for path in (data / "corpus").iterdir()):
+        for part in (text[begin : begin + LENGTH - 2] for begin in range(0, len(text), LENGTH - 2)):
+            rows.setdefault(len(part), []).append([CLS, *part, SEP])
+    loss, tokens = 0, sum(length * len(of_length) for length, of_length in rows.items())
+    for length, ids in zip(rows, map(torch.tensor, rows.values()), strict=True):
         with torch.no_grad():
-            loss += oracle(ids, labels=labels).loss.item() * count
-        tokens += count
+            loss += oracle(ids, labels=torch.where(ids < 256, ids, -100)).loss.item() * length * len(ids)
     given = ["evaluate", "--model", tmp_path / "model", "--data", data / "whole", "--split", "train"]
     for packing in ([], ["--padded"]):
         (report,) = results(*given, "--max-length", LENGTH, *packing)

@@ -1,6 +1,7 @@
 """roformer compare: tables, resuming, and what it refuses."""
 
 import csv
+import itertools
 import json
 import shutil
 import signal
@@ -10,34 +11,24 @@ import pytest
 from safetensors.numpy import load_file
 
 import tolerances
-from cli_support import MODEL, make_data, metrics, refused, results, run, run_file, stopped
+from cli_support import MODEL, metrics, refused, results, run, run_file, stopped
 from encoding_files import INFOS, needs_keys, sweep_keys
 
-SMALL = dict(
-    model={**MODEL, "max_position_embeddings": 16},
-    stages=[dict(max_length=16, batch=4, steps=4)],
-    evaluate_batches=2,
-)
+SMALL = dict(model={**MODEL, "max_position_embeddings": 16}, evaluate_batches=2)
+SMALL |= dict(stages=[dict(max_length=16, batch=4, steps=4)])
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("compare")
-    make_data(folder)
-    return folder
-
-
-def options(data, output, encodings, seeds=2, *more, config="run", **keys):
-    run_file(data / f"{config}.json", **SMALL | keys)
-    given = ["--encodings", encodings, "--data", data / "data", "--config", data / f"{config}.json", "--output", output]
+def options(prepared, output, encodings, seeds=2, *more, **keys):
+    config = run_file(output.with_suffix(".json"), **SMALL | keys)
+    given = ["--encodings", encodings, "--data", prepared / "data", "--config", config, "--output", output]
     return ["compare", *given, "--seeds", seeds, *more]
 
 
 @pytest.fixture(scope="module")
-def first(data, tmp_path_factory):
+def first(prepared, tmp_path_factory):
     """A finished comparison of one run; not to be changed."""
     output = tmp_path_factory.mktemp("first") / "out"
-    results(*options(data, output, "none", 1))
+    results(*options(prepared, output, "none", 1))
     return output
 
 
@@ -53,7 +44,7 @@ def losses(output):
 
 
 @pytest.mark.parametrize("objective", ["masked", "causal"])
-def test_all_are_those_that_the_model_can_have(data, tmp_path, objective):
+def test_all_are_those_that_the_model_can_have(prepared, tmp_path, objective):
     """Each trains in stages of several lengths (R-TRN-08). A bidirectional model omits what needs causal attention, and
     both omit what needs keys, unless they are given."""
     lengths = [dict(max_length=length, batch=2, steps=2) for length in (12, 16, 8)]
@@ -67,7 +58,7 @@ def test_all_are_those_that_the_model_can_have(data, tmp_path, objective):
         given = sweep_keys(name, MODEL["hidden_size"] // MODEL["num_attention_heads"])
         with_keys.add(":".join([name, *(f"{key}={json.dumps(value)}" for key, value in given.items())]))
     encodings = ",".join(["all", *with_keys])
-    done = run(*options(data, tmp_path / "out", encodings, 1, "--lengths", 1, config=objective, **keys))
+    done = run(*options(prepared, tmp_path / "out", encodings, 1, "--lengths", 1, **keys))
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     trained = {line["encoding"] for line in lines}
@@ -84,9 +75,9 @@ def test_all_are_those_that_the_model_can_have(data, tmp_path, objective):
     assert losses == pytest.approx([np.log(150)] * len(losses), rel=tolerances.UNTRAINED_LOSS)
 
 
-def test_table_has_a_row_for_every_run(data, tmp_path):
+def test_table_has_a_row_for_every_run(prepared, tmp_path):
     output = tmp_path / "out"
-    lines = results(*options(data, output, "none,learned,rope", config="whole", evaluate_batches=0))
+    lines = results(*options(prepared, output, "none,learned,rope", evaluate_batches=0))
     runs = [(name, seed) for name in ("none", "learned", "rope") for seed in (1, 2)]
     assert [(line["encoding"], line["seed"]) for line in lines] == runs
     by_name = {line["encoding"]: line for line in lines}
@@ -109,57 +100,50 @@ def test_table_has_a_row_for_every_run(data, tmp_path):
     # Every line has the loss of token frequencies, as `evaluate` measures it on the same tokens.
     assert all(line["unigram_loss"] == lines[0]["unigram_loss"] for line in lines)
     for length, unigram_loss in lines[0]["unigram_loss"].items():
-        evaluation = ["--data", data / "data", "--batch", 3, *(() if length == "16" else ("--max-length", length))]
+        evaluation = ["--data", prepared / "data", "--batch", 3, *(() if length == "16" else ("--max-length", length))]
         (measured,) = results("evaluate", "--model", output / "rope" / "seed-1", *evaluation)
         assert measured["max_length"] == int(length)
         assert unigram_loss == pytest.approx(measured["unigram_loss"], rel=tolerances.STATISTICS_RTOL)
         assert f" {unigram_loss:.3f} |" in table[-1]
 
 
-def test_runs_share_data_order_and_initialisation(data, tmp_path):
+def test_runs_share_data_order_and_initialisation(prepared, tmp_path):
     """Two arms of one function have the same bits at every step, with dropout; other seeds have others. Weights that
     are not an encoding's start alike in arms of two functions: a rate of 1e-30 leaves them where they are."""
     keys = dict(stages=[dict(max_length=16, batch=4, steps=6)], log_every_steps=1, evaluate_batches=1)
-    results(*options(data, tmp_path / "alike", "rope,rope:rope_theta=10000.0", 2, config="alike", **keys))
-    (one, two), (again, two_again) = (
-        [[line["loss"] for line in metrics(tmp_path / "alike" / name / f"seed-{seed}", "train")] for seed in (1, 2)]
-        for name in ("rope", "rope+rope_theta=10000.0")
+    results(*options(prepared, tmp_path / "alike", "rope,rope:rope_theta=10000.0", 2, **keys))
+    one, two, again, two_again = (
+        [line["loss"] for line in metrics(tmp_path / "alike" / name / f"seed-{seed}", "train")]
+        for name, seed in itertools.product(("rope", "rope+rope_theta=10000.0"), (1, 2))
     )
     assert len(one) == 6 and one == again and two == two_again
     assert not set(one) & set(two)
 
-    still = dict(kind="constant", learning_rate=1e-30, warmup_steps=0)
-    keys = keys | dict(schedule=still)
-    results(*options(data, tmp_path / "still", "none,learned,t5:scale=sqrt", 1, config="still", **keys))
-    none, learned, t5 = (
-        load_file(tmp_path / "still" / name / "seed-1" / "model.safetensors")
-        for name in ("none", "learned", "t5+scale=sqrt")
-    )
-    for other in (learned, t5):
+    keys |= dict(schedule=dict(kind="constant", learning_rate=1e-30, warmup_steps=0))
+    results(*options(prepared, tmp_path / "still", "none,learned,t5:scale=sqrt", 1, **keys))
+    folders = (tmp_path / "still" / name / "seed-1" for name in ("none", "learned", "t5+scale=sqrt"))
+    none, *others = (load_file(folder / "model.safetensors") for folder in folders)
+    for other in others:
         body = {name: values for name, values in other.items() if not name.startswith("position_encoding.")}
         assert body.keys() == none.keys() and len(body) < len(other)
         for name, values in none.items():
             np.testing.assert_allclose(body[name], values, rtol=0, atol=tolerances.STILL_WEIGHTS, err_msg=name)
 
 
-def test_runs_by_other_rules_are_not_added_to(data, finished):
+def test_more_arms_and_seeds_leave_what_is_done_as_it_is(prepared, finished):
+    """And are refused where the runs were by other rules."""
+    before = (finished / "none" / "seed-1" / "result.json").stat().st_mtime_ns
+    assert len(results(*options(prepared, finished, "none,rope", 2))) == 4
+    assert (finished / "none" / "seed-1" / "result.json").stat().st_mtime_ns == before
     settings = json.loads((finished / "compare.json").read_text())
     (finished / "compare.json").write_text(json.dumps(settings | {"rules": 1}))
-    message = refused(*options(data, finished, "none,rope", 1))
+    message = refused(*options(prepared, finished, "none,rope", 2))
     assert "[compare] the settings must be those of the comparison" in message and "rules" in message
 
 
-def test_more_arms_and_seeds_leave_what_is_done_as_it_is(data, finished):
-    before = (finished / "none" / "seed-1" / "result.json").stat().st_mtime_ns
-    assert len(results(*options(data, finished, "none,rope", 2))) == 4
-    assert (finished / "none" / "seed-1" / "result.json").stat().st_mtime_ns == before
-
-
-def test_a_run_that_diverges_does_not_end_the_comparison(data, tmp_path):
-    schedule = dict(kind="constant", learning_rate=1e30, warmup_steps=0)
-    arguments = options(
-        data, tmp_path / "out", "none,rope", 2, "--lengths", "1,2", config="diverging", schedule=schedule
-    )
+def test_a_run_that_diverges_does_not_end_the_comparison(prepared, tmp_path):
+    keys = dict(schedule=dict(kind="constant", learning_rate=1e30, warmup_steps=0))
+    arguments = options(prepared, tmp_path / "out", "none,rope", 2, "--lengths", "1,2", **keys)
     first = results(*arguments)
     assert [(line["encoding"], line["seed"]) for line in first] == [("none", 1), ("none", 2), ("rope", 1), ("rope", 2)]
     for line in first:
@@ -173,10 +157,10 @@ def test_a_run_that_diverges_does_not_end_the_comparison(data, tmp_path):
     assert results(*arguments) == first and metrics.stat().st_mtime_ns == before
 
 
-def test_a_signal_in_the_last_evaluation_of_a_run(data, tmp_path):
+def test_a_signal_in_the_last_evaluation_of_a_run(prepared, tmp_path):
     """That run is complete and is measured; the next one is not begun."""
     output = tmp_path / "out"
-    arguments = options(data, output, "none,rope", 1, config="evaluating", evaluate_lengths=list(range(8, 400)))
+    arguments = options(prepared, output, "none,rope", 1, evaluate_lengths=list(range(8, 400)))
     log, result = output / "none" / "seed-1" / "metrics.jsonl", output / "none" / "seed-1" / "result.json"
     code, _, _ = stopped(signal.SIGINT, lambda: log.exists() and '"step":4' in log.read_text(), *arguments)
     assert code == 128 + signal.SIGINT
@@ -187,12 +171,12 @@ def test_a_signal_in_the_last_evaluation_of_a_run(data, tmp_path):
     assert (output / "rope" / "seed-1" / "result.json").exists()
 
 
-def test_interrupted_comparison_goes_on_to_the_same_numbers(data, tmp_path):
+def test_interrupted_comparison_goes_on_to_the_same_numbers(prepared, tmp_path):
     """Ended by a signal in its first run, and killed in its second one, each after a checkpoint and before the end."""
     keys = dict(stages=[dict(max_length=16, batch=4, steps=60)], checkpoint_every_steps=3)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    results(*options(data, whole, "rope,none", 1, config="long", **keys))
-    again = options(data, parts, "rope,none", 1, config="long", **keys)
+    results(*options(prepared, whole, "rope,none", 1, **keys))
+    again = options(prepared, parts, "rope,none", 1, **keys)
     for name, kill, expected in (("rope", signal.SIGTERM, 143), ("none", signal.SIGKILL, -signal.SIGKILL)):
         folder = parts / name / "seed-1"
         code, _, _ = stopped(kill, lambda: list(folder.glob("checkpoint-*")), *again)  # noqa: B023, waited for here
@@ -205,22 +189,22 @@ def test_interrupted_comparison_goes_on_to_the_same_numbers(data, tmp_path):
     assert losses(parts) == losses(whole)
 
 
-def test_a_result_with_a_wrong_value_is_named(data, finished):
+def test_a_result_with_a_wrong_value_is_named(prepared, finished):
     path = finished / "none" / "seed-1" / "result.json"
     good = json.loads(path.read_text())
     for key, value in (("losses", 5), ("losses", []), ("losses", ["x"]), ("seed", "1"), ("step_ms", None)):
         path.write_text(json.dumps(good | {key: value}))
-        message = refused(*options(data, finished, "none", 1))
+        message = refused(*options(prepared, finished, "none", 1))
         assert str(path) in message and key in message
 
 
-def test_bad_settings(data, finished, tmp_path):
-    assert "seeds" in refused(*options(data, tmp_path / "a", "none", 0))
-    assert "multiples" in refused(*options(data, tmp_path / "b", "none", 1, "--lengths", "0"))
-    message = refused(*options(data, tmp_path / "twice", "rope,rope"))
+def test_bad_settings(prepared, finished, tmp_path):
+    assert "seeds" in refused(*options(prepared, tmp_path / "a", "none", 0))
+    assert "multiples" in refused(*options(prepared, tmp_path / "b", "none", 1, "--lengths", "0"))
+    message = refused(*options(prepared, tmp_path / "twice", "rope,rope"))
     assert "rope" in message and "twice" in message and not (tmp_path / "twice").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
-    assert "empty" in refused(*options(data, tmp_path / "full", "none"))
-    assert "seed" in refused(*options(data, finished, "none", 1, "--seed", 5))
-    assert "--encodings" in refused("compare", "--data", data, "--output", tmp_path / "c", code=2)
+    assert "empty" in refused(*options(prepared, tmp_path / "full", "none"))
+    assert "seed" in refused(*options(prepared, finished, "none", 1, "--seed", 5))
+    assert "--encodings" in refused("compare", "--data", prepared, "--output", tmp_path / "c", code=2)

@@ -1,12 +1,11 @@
 """--device: what it refuses, the CPU, and the start inside Python, which a GPU needs."""
 
-import os
-import subprocess
 import sys
 
 import pytest
 
-from cli_support import PROGRAM, metrics, pretrain, refused, results, run_file
+from cli_support import PROGRAM, metrics, pretrain, refused, results, run, run_file
+from training_case import same_model
 
 NOT_THERE = "PyTorch sees 0 GPUs"
 COMMANDS = {
@@ -44,15 +43,10 @@ def test_under_torchrun_each_process_has_its_gpu(monkeypatch):
 
 
 def test_auto_is_the_cpu_without_a_gpu(prepared, tmp_path):
-    config = run_file(tmp_path / "run.json")
-    for name, more in {"auto": [], "cpu": ["--device", "cpu"]}.items():
-        results(*pretrain(prepared, config, tmp_path / name), *more)
-    assert metrics(tmp_path / "auto") == metrics(tmp_path / "cpu")
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("auto", "cpu")]
-    assert weights[0] == weights[1]
-
-
-HINT = "($ROFORMER_PYTHON names another Python)"
+    config, auto, cpu = run_file(tmp_path / "run.json"), tmp_path / "auto", tmp_path / "cpu"
+    results(*pretrain(prepared, config, auto))
+    results(*pretrain(prepared, config, cpu), "--device", "cpu")
+    assert metrics(auto) == metrics(cpu) and same_model(auto, cpu)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -63,13 +57,13 @@ def test_a_gpu_is_used_inside_python(command, tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.write_text(f'#!{sys.executable}\nimport sys; print("\\n".join(sys.argv[1:]))\n')
     python.chmod(0o755)
-    environment = {**os.environ, "LD_PRELOAD": str(library), "ROFORMER_PYTHON": str(python)}
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("ROFORMER_PYTHON", str(python))
     words = [command, *COMMANDS[command], "--device", "auto"]
-    done = subprocess.run([PROGRAM, *words], env=environment, capture_output=True, text=True, check=False)
+    done = run(*words)
     module = "roformer_cpp." + command.replace("-", "_")
     assert done.stdout.splitlines() == ["-m", module, *words[1:]], done.stderr
-    assert done.stderr == f"cuda:0 is used inside Python, which has its kernels: {python} -m {module} {HINT}\n"
-    environment["ROFORMER_PYTHON"] = str(tmp_path / "none")
-    done = subprocess.run([PROGRAM, *words], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert f"[{command}] --device cuda:0 needs Python with the package roformer_cpp, got" in done.stderr
+    said = f"cuda:0 is used inside Python, which has its kernels: {python} -m {module} "
+    assert done.stderr == said + "($ROFORMER_PYTHON names another Python)\n"
+    monkeypatch.setenv("ROFORMER_PYTHON", str(tmp_path / "none"))
+    assert f"[{command}] --device cuda:0 needs Python with the package roformer_cpp, got" in refused(*words)

@@ -126,9 +126,8 @@ def test_dictionaries_that_change_while_a_fine_tuning_runs(folder, tmp_path):
 
 
 def test_several_user_dictionaries_become_one(folder, tmp_path):
-    second = tmp_path / "second.txt"
-    second.write_text("天天 90000\n好我们 0", encoding="utf-8")  # no line break at its end
-    source = ["--input", folder / "corpus.txt", "--model", folder / "vocabulary", "--dict", folder / "own.txt"]
-    users = ["--user-dict", folder / "user.txt", second]
-    results("prepare", *source, *users, "--output", tmp_path / "data")
-    assert ids("--model", tmp_path / "data") == ids(*source[2:], *users)
+    (tmp_path / "second.txt").write_text("天天 90000\n好我们 0", encoding="utf-8")  # no line break at its end
+    given = ["--model", folder / "vocabulary", "--dict", folder / "own.txt"]
+    given += ["--user-dict", folder / "user.txt", tmp_path / "second.txt"]
+    results("prepare", "--input", folder / "corpus.txt", *given, "--output", tmp_path / "data")
+    assert ids("--model", tmp_path / "data") == ids(*given)

@@ -68,12 +68,15 @@ def test_frequencies_are_those_of_the_formulas_and_of_transformers(name, tmp_pat
 
 
 def test_reads_the_version_of_the_keys(tmp_path):
-    assert report(write(tmp_path / "a", config(rope_theta=5e5)))["version"] == 4
-    assert report(write(tmp_path / "b", config(rope_parameters={"rope_theta": 5e5})))["version"] == 5
-    assert report(write(tmp_path / "c", config(transformers_version="4.40.1")))["version"] == 4
-    assert report(write(tmp_path / "d", config()))["version"] is None
-    assert report(write(tmp_path / "f", config(rope_theta=5e5, transformers_version="5.1")))["version"] == 5
-    assert report(write(tmp_path / "e", config("gpt_neox", rotary_emb_base=1e4)))["version"] == 4
+    for keys, version in (
+        (config(rope_theta=5e5), 4),
+        (config(rope_parameters={"rope_theta": 5e5}), 5),
+        (config(transformers_version="4.40.1"), 4),
+        (config(), None),
+        (config(rope_theta=5e5, transformers_version="5.1"), 5),
+        (config("gpt_neox", rotary_emb_base=1e4), 4),
+    ):
+        assert report(write(tmp_path / "model", keys))["version"] == version
 
 
 def check_error(found, angles, positions, theta, *close):
@@ -129,16 +132,16 @@ def test_two_rotations(tmp_path):
 
 
 def test_layers_that_do_not_rotate(tmp_path):
-    def unrotated(name, **keys):
-        return report(write(tmp_path / name, config(num_hidden_layers=8, **keys)))["unrotated_layers"]
-
-    assert unrotated("a", model_type="smollm3") == [3, 7]
-    assert unrotated("b", model_type="smollm3", no_rope_layers=[1, 0, 1, 1, 1, 1, 1, 0]) == [1, 7]
-    assert unrotated("c", model_type="cohere2", sliding_window_pattern=2) == [1, 3, 5, 7]
-    types = ["full_attention"] + ["sliding_attention"] * 7
-    assert unrotated("d", model_type="cohere2", layer_types=types) == [0]
-    assert unrotated("e", model_type="exaone4", sliding_window_pattern="LG", sliding_window=4) == [1, 3, 5, 7]
-    assert unrotated("f", model_type="exaone4", sliding_window_pattern=2) == []
+    for model_type, keys, unrotated in (
+        ("smollm3", {}, [3, 7]),
+        ("smollm3", {"no_rope_layers": [1, 0, 1, 1, 1, 1, 1, 0]}, [1, 7]),
+        ("cohere2", {"sliding_window_pattern": 2}, [1, 3, 5, 7]),
+        ("cohere2", {"layer_types": ["full_attention"] + ["sliding_attention"] * 7}, [0]),
+        ("exaone4", {"sliding_window_pattern": "LG", "sliding_window": 4}, [1, 3, 5, 7]),
+        ("exaone4", {"sliding_window_pattern": 2}, []),
+    ):
+        found = report(write(tmp_path / "model", config(model_type, num_hidden_layers=8, **keys)))
+        assert found["unrotated_layers"] == unrotated, (model_type, keys)
 
 
 def test_the_text_part_of_a_model_of_several_media(tmp_path):
@@ -173,22 +176,15 @@ def test_a_model_of_this_program(tmp_path):
 
 def test_what_a_terminal_shows(tmp_path):
     keys = config(rope_theta=1e4, rope_parameters={"rope_theta": 5e5, "rope_type": "linear", "factor": 1.0})
-    model = write(tmp_path / "model", keys)
-    text = on_terminal("doctor", model, stream="stdout")
-    for words in (
-        "halves: elements i and i + 12",
-        "linear, factor 1.0",
-        "problem  bases-differ",
-        "note     factor-one",
-    ):
-        assert words in text, text
+    text = on_terminal("doctor", write(tmp_path / "model", keys), stream="stdout")
+    shown = ("halves: elements i and i + 12", "linear, factor 1.0", "problem  bases-differ", "note     factor-one")
+    assert all(words in text for words in shown), text
     assert "nothing found" in on_terminal("doctor", write(tmp_path / "good", config()), stream="stdout")
 
 
 def test_exit_codes(tmp_path):
     faulty = write(tmp_path / "faulty", config(rope_theta=1e4, rope_parameters={"rope_theta": 5e5}))
-    assert run("doctor", faulty).returncode == 0
-    assert run("doctor", faulty, "--strict").returncode == 1
-    assert run("doctor", write(tmp_path / "good", config()), "--strict").returncode == 0
-    assert run("doctor").returncode == 2
+    good = write(tmp_path / "good", config())
+    for given, code in (([faulty], 0), ([faulty, "--strict"], 1), ([good, "--strict"], 0), ([], 2)):
+        assert run("doctor", *given).returncode == code
     assert run("doctor", faulty, "--families").returncode == 2

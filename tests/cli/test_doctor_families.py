@@ -58,10 +58,9 @@ def inverse_frequencies(config, layers):
         rows = classes.modeling_of(type(config)).create_sinusoidal_positions(2, config.rotary_dim)
         return torch.asin(rows[1, : config.rotary_dim // 2].double()).numpy()  # of position 1, below a quarter turn
     if config.model_type == "roformer":
-        rows = classes.modeling_of(type(config)).RoFormerSinusoidalPositionalEmbedding(
-            2, config.hidden_size // config.num_attention_heads
-        )
-        return torch.asin(rows.create_weight()[1].double())[: rows.weight.shape[1] // 2].numpy()
+        head = config.hidden_size // config.num_attention_heads
+        rows = classes.modeling_of(type(config)).RoFormerSinusoidalPositionalEmbedding(2, head).create_weight()
+        return torch.asin(rows[1, : head // 2].double()).numpy()
     return classes.frequencies(config, None if layers == "all" else layers).numpy()
 
 
@@ -116,9 +115,8 @@ def ours(rotation, x, positions):
     """x [T, R] rotated in NumPy by the report's pairing and frequencies."""
     angles = positions[:, None] * np.array(rotation["frequencies"])
     cos, sin = np.cos(angles), np.sin(angles)
-    half = x.shape[-1] // 2
-    first, second = (slice(0, None, 2), slice(1, None, 2)) if rotation["pairing"] == "pairs" else (
-        slice(0, half), slice(half, None))  # fmt: skip
+    half, is_pairs = x.shape[-1] // 2, rotation["pairing"] == "pairs"
+    first, second = (slice(0, None, 2), slice(1, None, 2)) if is_pairs else (slice(0, half), slice(half, None))
     y = np.empty_like(x)
     y[:, first] = x[:, first] * cos - x[:, second] * sin
     y[:, second] = x[:, second] * cos + x[:, first] * sin

@@ -3,6 +3,7 @@ package gguf have been compared with it byte for byte, and are not needed to run
 
 import math
 import struct
+from functools import partial
 
 import mpmath
 import numpy as np
@@ -95,8 +96,7 @@ def test_facts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "architecture, pairing",
-    [("deepseek2", "pairs"), ("qwen2", "halves"), ("gemma3", "halves"), ("mine", None)],
+    "architecture, pairing", [("deepseek2", "pairs"), ("qwen2", "halves"), ("gemma3", "halves"), ("mine", None)]
 )
 def test_pairing_is_that_of_the_architecture(architecture, pairing, tmp_path):
     found = gguf_report(tmp_path, pairs(architecture))
@@ -113,10 +113,13 @@ def test_values_of_every_type(tmp_path):
 
 
 def test_counts_and_sizes_of_other_types(tmp_path):
-    keys = {"attention.head_count": (I32, 4), "context_length": (U64, LENGTH), "rope.freq_base": (F64, 5e5),
-            "attention.head_count_kv": [2, 2], "attention.key_length": (U16, 48)}  # fmt: skip
-    found = gguf_report(tmp_path, pairs(**keys))
-    assert (found["kv_heads"], found["head_size"], found["rotations"][0]["base"]) == (2, 48, 5e5)
+    """And a rotation of a part of the head."""
+    keys = {"attention.head_count": (I32, 4), "context_length": (U64, LENGTH), "rope.freq_base": (F64, 5e5)}
+    keys |= {"attention.head_count_kv": [2, 2], "attention.key_length": (U16, 48), "rope.dimension_count": 12}
+    found = gguf_report(tmp_path, pairs("gptneox", **keys))
+    (rotation,) = found["rotations"]
+    assert (found["kv_heads"], found["head_size"], rotation["base"]) == (2, 48, 5e5)
+    assert rotation["rotary_size"] == 12 and len(rotation["frequencies"]) == 6
 
 
 def test_scalings(tmp_path):
@@ -135,12 +138,8 @@ def test_scalings(tmp_path):
 
 
 def test_divisors_in_a_tensor(tmp_path):
-    divisors = np.linspace(1, 8, HEAD // 2, dtype=np.float32)
-    plain = frequencies(PLAIN)
-
-    def check(found, expected):
-        np.testing.assert_allclose(found, expected, rtol=tolerances.GOLDEN_SCORE_RTOL)
-
+    divisors, plain = np.linspace(1, 8, HEAD // 2, dtype=np.float32), frequencies(PLAIN)
+    check = partial(np.testing.assert_allclose, rtol=tolerances.GOLDEN_SCORE_RTOL)
     found = gguf_report(tmp_path, pairs(), {"other.weight": np.zeros((3, 5), "f4"), "rope_freqs.weight": divisors})
     check(found["rotations"][0]["frequencies"], plain / divisors)
     assert rules(found) == {("note", "stored-divisors")} and found["rotations"][0]["longest_frequencies"] is None
@@ -197,11 +196,6 @@ def test_faults(architecture, keys, finding, words, tmp_path):
     assert words in next(each["text"] for each in found["findings"] if each["rule"] == finding[1])
 
 
-def test_partial_rotation(tmp_path):
-    (rotation,) = gguf_report(tmp_path, pairs("gptneox", **{"rope.dimension_count": 12}))["rotations"]
-    assert rotation["rotary_size"] == 12 and len(rotation["frequencies"]) == 6
-
-
 def test_a_directory_with_one(tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
@@ -227,17 +221,15 @@ def test_headers_that_lie(tmp_path):
         assert f"must be 2 or 3, got {version}" in damaged(tmp_path, gguf(pairs(), version=version))
     for at, count in ((8, 2**63), (16, 2**64 - 1), (24, 2**40)):  # tensors, keys, the length of the first key
         assert "must lie within the file" in damaged(tmp_path, good[:at] + struct.pack("<Q", count) + good[at + 8 :])
-    array = {"x": ((ARRAY, U64), [1])}
-    bad = gguf(array).replace(struct.pack("<IQ", U64, 1), struct.pack("<IQ", U64, 2**62))
-    assert "must lie within the file" in damaged(tmp_path, bad)
-    odd = gguf({"x": 1}).replace(struct.pack("<I", U32), struct.pack("<I", 99))
-    assert "must have a type" in damaged(tmp_path, odd)
     deep = struct.pack("<IQ", ARRAY, 1) * 5
-    nested = gguf({"x": ((ARRAY, U32), [7])}).replace(struct.pack("<IQI", U32, 1, 7), deep)
-    assert "deep" in damaged(tmp_path, nested)
-    twice = gguf({"x": 1, "y": 2}).replace(text("y"), text("x"))
-    assert "unique" in damaged(tmp_path, twice)
-    assert "power of two" in damaged(tmp_path, gguf({"general.alignment": 3} | pairs()))
+    for content, old, new, rule in (
+        ({"x": ((ARRAY, U64), [1])}, struct.pack("<IQ", U64, 1), struct.pack("<IQ", U64, 2**62), "must lie within"),
+        ({"x": 1}, struct.pack("<I", U32), struct.pack("<I", 99), "must have a type"),
+        ({"x": ((ARRAY, U32), [7])}, struct.pack("<IQI", U32, 1, 7), deep, "deep"),
+        ({"x": 1, "y": 2}, text("y"), text("x"), "unique"),
+        ({"general.alignment": 3} | pairs(), b"", b"", "power of two"),
+    ):
+        assert rule in damaged(tmp_path, gguf(content).replace(old, new))
 
 
 @pytest.mark.parametrize(

@@ -25,22 +25,17 @@ def vectors(sentence_encoder):
 LINES = "".join(text + "\n" for text in TEXTS)
 
 
-def write_inputs(folder):
-    """The same texts in every format."""
-    lines = LINES.encode()
-    (folder / "a.txt").write_bytes(lines)
-    (folder / "b.txt.gz").write_bytes(gzip.compress(lines))
-    (folder / "crlf.txt").write_bytes(b"\xef\xbb\xbf" + lines.replace(b"\n", b"\r\n"))
-    records = [{"id": i, "text": t if t else None} for i, t in enumerate(TEXTS)]
-    (folder / "c.jsonl").write_text("\n".join(json.dumps(r) for r in records))
-    (folder / "d.csv").write_text("id,text\n" + "".join(f'{i},"{t}"\n' for i, t in enumerate(TEXTS)))
-    (folder / "e.tsv").write_text("".join(f"{t}\t{i}\n" for i, t in enumerate(TEXTS)))
-
-
 def test_inputs(model, vectors, tmp_path):
-    write_inputs(tmp_path)
-    output = tmp_path / "out.npy"
-    for name, *more in (["a.txt"], ["b.txt.gz"], ["crlf.txt"], ["c.jsonl"], ["d.csv"], ["e.tsv", "--field", "1"]):
+    output, records = tmp_path / "out.npy", [{"id": i, "text": t if t else None} for i, t in enumerate(TEXTS)]
+    for name, content, *more in (
+        ("a.txt", LINES.encode()),
+        ("b.txt.gz", gzip.compress(LINES.encode())),
+        ("crlf.txt", b"\xef\xbb\xbf" + LINES.encode().replace(b"\n", b"\r\n")),
+        ("c.jsonl", "\n".join(map(json.dumps, records)).encode()),
+        ("d.csv", ("id,text\n" + "".join(f'{i},"{t}"\n' for i, t in enumerate(TEXTS))).encode()),
+        ("e.tsv", "".join(f"{t}\t{i}\n" for i, t in enumerate(TEXTS)).encode(), "--field", "1"),
+    ):
+        (tmp_path / name).write_bytes(content)
         report = embed(model, output, tmp_path / name, *more)
         assert report["rows"] == len(TEXTS) and report["output"] == str(output), name
         assert np.array_equal(np.load(output), vectors), name
@@ -85,31 +80,24 @@ def test_options(model, tmp_path):
         assert np.array_equal(np.load(tmp_path / "out.npy"), Embedder(model, **options).embed(TEXTS)), arguments
     embed(model, tmp_path / "out.npy", tmp_path / "a.txt", "--pooling", "cls,max")
     assert np.load(tmp_path / "out.npy").shape == (len(TEXTS), 48)
-    message = refused("embed", "--model", model, "--input", tmp_path / "a.txt", "--long-texts", "refuse")
-    assert "at most 24 tokens, got" in message
-
-
-def test_short_names_of_types(model, tmp_path):
-    (tmp_path / "a.txt").write_text(LINES)
-    for short, full in (("bf16", "bfloat16"), ("fp32", "float32")):
-        expected = Embedder(model, precision=full).embed(TEXTS)
-        embed(model, tmp_path / "out.npy", tmp_path / "a.txt", "--precision", short)
-        assert np.array_equal(np.load(tmp_path / "out.npy"), expected)
-        assert np.array_equal(roformer_cpp.Engine(model, precision=short).embed(TEXTS), expected)
-    embed(model, tmp_path / "out.npy", tmp_path / "a.txt", "--dtype", "fp16")
+    bfloat16 = roformer_cpp.Engine(model, precision="bf16")
+    embed(model, tmp_path / "out.npy", tmp_path / "a.txt", "--precision", "bf16", "--dtype", "fp16")
     assert np.load(tmp_path / "out.npy").dtype == np.float16
-    roformer_cpp.SentenceTransformer(model, precision="bf16")
-    with pytest.raises(ValueError, match="precision must be one of float32, bfloat16, int8, got 'fp16'"):
-        roformer_cpp.Engine(model, precision="fp16")
+    assert np.array_equal(np.load(tmp_path / "out.npy"), bfloat16.embed(TEXTS).astype(np.float16))
+    assert np.array_equal(bfloat16.embed(TEXTS), Embedder(model, precision="bfloat16").embed(TEXTS))
 
 
 def test_usage(model, tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
-    assert "--input or --text, got neither" in refused("embed", "--model", model, code=2)
-    assert "got both" in refused("embed", "--model", model, "--text", "a", "--input", tmp_path / "a.txt", code=2)
-    both = ["embed", "--model", model, "--input", tmp_path / "a.txt", "--output"]
-    assert ".npy, .jsonl or .parquet, got" in refused(*both, tmp_path / "a.bin")
-    assert "float16 goes with" in refused(*both, tmp_path / "a.jsonl", "--dtype", "float16", code=2)
+    command, given = ["embed", "--model", model], ["--input", tmp_path / "a.txt"]
+    for more, code, rule in (
+        ([], 2, "--input or --text, got neither"),
+        ([*given, "--text", "a"], 2, "got both"),
+        ([*given, "--output", tmp_path / "a.bin"], 1, ".npy, .jsonl or .parquet, got"),
+        ([*given, "--output", tmp_path / "a.jsonl", "--dtype", "float16"], 2, "float16 goes with"),
+        (["--text", "a " * 30, "--long-texts", "refuse"], 1, "at most 24 tokens, got"),
+    ):
+        assert rule in refused(*command, *more, code=code), more
 
 
 def test_lengths_beyond_the_table(model, tmp_path):
@@ -163,7 +151,6 @@ def test_empty_input(model, tmp_path):
 
 
 def many_lines(count):
-    """With their ends."""
     rng = random.Random(3)
     return [" ".join(rng.choices("abcdefgh", k=rng.randint(0, 12))) + "\n" for _ in range(count)]
 
@@ -180,7 +167,6 @@ def killed(model, tmp_path):
 
 
 def test_killed_run_continues(killed, model, tmp_path):
-    """Of the other formats see test_record_ids.py."""
     arguments, output = killed
     assert not output.exists()
     finished = state_of(output)["rows"]
@@ -197,8 +183,7 @@ def test_killed_run_continues(killed, model, tmp_path):
 
 def test_other_settings_do_not_continue(killed, tmp_path):
     arguments, output = killed
-    before = state_of(output)
-    lines = many_lines(5000)
+    before, lines = state_of(output), many_lines(5000)
     text = "".join(lines)
     message = refused(*arguments, "--pooling", "cls", "--dtype", "float16", stdin=text)
     assert 'dtype "float32" (now "float16")' in message and 'pooling ["mean"] (now ["cls"])' in message
@@ -210,16 +195,12 @@ def test_other_settings_do_not_continue(killed, tmp_path):
     assert results(*arguments, "--pooling", "cls", "--restart", stdin=text)[0]["texts"] == 5000
 
 
-def test_output_of_others_is_kept(model, tmp_path):
-    (tmp_path / "a.txt").write_text("a\n")
-    (tmp_path / "out.npy.part").write_text("mine")
-    message = refused("embed", "--model", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "out.npy")
-    assert "remove it" in message and (tmp_path / "out.npy.part").read_text() == "mine"
-
-
 def test_existing_output(model, vectors, tmp_path):
     (tmp_path / "a.txt").write_text(LINES)
     command = ["embed", "--model", model, "--input", tmp_path / "a.txt", "--output"]
+    (tmp_path / "other.npy.part").write_text("mine")
+    assert "remove it" in refused(*command, tmp_path / "other.npy")
+    assert (tmp_path / "other.npy.part").read_text() == "mine"
     (tmp_path / "link.npy").symlink_to("out.npy")
     (tmp_path / "out.npy").write_text("mine")
     for name in ("out.npy", "link.npy"):
@@ -268,7 +249,6 @@ def test_bad_record_keeps_what_is_finished(model, tmp_path):
 
 
 def test_similar_of_stored_vectors(model, tmp_path):
-    """The scores are test_similar.py's."""
     (tmp_path / "a.txt").write_text(LINES)
     arguments = ["similar", "--model", model, "--query", "the cat", "--top-k", 3]
     embed(model, tmp_path / "e5.npy", tmp_path / "a.txt", "--dimensions", 5, "--dtype", "float16")
@@ -289,8 +269,5 @@ def test_similar_uses_prompts(model, tmp_path):
     save_modules(folder, normalize=True, prompts={"query": "q: ", "document": "d: "})
     (tmp_path / "a.txt").write_text("the cat\nabc\n")
     row = results("similar", "--model", folder, "--query", "abc", "--input", tmp_path / "a.txt", "--top-k", 1)[0]
-    bare = tmp_path / "bare"
-    save_encoder(bare)
-    save_modules(bare, normalize=True)
-    query, *lines = Embedder(bare).embed(["q: abc", "d: the cat", "d: abc"]).astype(float)
+    query, *lines = Embedder(folder).embed(["q: abc", "d: the cat", "d: abc"]).astype(float)
     assert row["score"] == pytest.approx(max(query @ line for line in lines), abs=1e-6)

@@ -115,8 +115,8 @@ def test_refused(masked, late, sentence_encoder, texts, tmp_path):
         assert words in refused("embed", "--model", model, *options, code=code), options
 
 
-MASKED = [("", "Transformer"), ("2_Normalize", "Normalize")]
-MASKED += [("mask", "sentence_transformers.multi_vector_encoder.modules.MultiVectorMask")]
+OF_MASK = "sentence_transformers.multi_vector_encoder.modules.MultiVectorMask"
+MASKED = [("", "Transformer"), ("2_Normalize", "Normalize"), ("mask", OF_MASK)]
 
 
 def test_documents_without_vectors_come_last(late, tmp_path):
@@ -174,21 +174,15 @@ def test_lines_are_continued_with_the_ranges_they_were_begun_with(sentence_encod
     assert "got others: ranges" in refused(*options, "--output", output, code=1)
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "words"),
-    [
-        ("modules.json", "[]", "must be a list of modules, got an empty one"),
-        (
-            "sentence_bert_config.json",
-            '{"query_expansion": {"strategy": "min", "length": 9}, "query_length": 8}',
-            "query_length must be at least the 9 tokens of query_expansion, got 8",
-        ),
-        ("mask/config.json", '{"keep_only_token_ids": [5000000000]}', "must be a list of ids, got [5000000000]"),
-    ],
-)
-def test_files_of_late_interaction(late, tmp_path, file, text, words):
-    shutil.copytree(late, tmp_path, dirs_exist_ok=True)
-    write_modules(tmp_path, MASKED)
-    write_json(tmp_path / "mask/config.json", {})
-    (tmp_path / file).write_text(text)
-    assert words in refused("embed", "--model", tmp_path, "--multi", "--text", "a", code=1)
+def test_files_of_late_interaction(late, tmp_path):
+    expansion = {"query_expansion": {"strategy": "min", "length": 9}, "query_length": 8}
+    for file, content, words in (
+        ("modules.json", [], "must be a list of modules, got an empty one"),
+        ("sentence_bert_config.json", expansion, "must be at least the 9 tokens of query_expansion, got 8"),
+        ("mask/config.json", {"keep_only_token_ids": [5000000000]}, "must be a list of ids, got [5000000000]"),
+    ):
+        shutil.copytree(late, tmp_path, dirs_exist_ok=True)
+        write_modules(tmp_path, MASKED)
+        write_json(tmp_path / "mask/config.json", {})
+        write_json(tmp_path / file, content)
+        assert words in refused("embed", "--model", tmp_path, "--multi", "--text", "a", code=1)

@@ -9,6 +9,7 @@ import pytest
 import transformers
 
 from cli_support import ROOT, make_corpus, refused, results
+from task_files import options
 
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.json"))
 RUN_FILES = [path for path in EXAMPLES if path.parent.name not in ("models", "chinese")]
@@ -16,19 +17,13 @@ CHINESE = dict.fromkeys(("bert", "nezha", "roformer_v2"), "characters") | dict.f
 WORDS = ["今天", "天气", "非常", "好", "我们", "在", "北京", "中国", "人民", "法律", "规定"]
 
 
-def shortened(path, output):
+def pretrain(path, data, folder):
     run = json.loads(path.read_text())
     run["stages"] = [{**stage, "max_length": 32, "batch": 4, "steps": 2} for stage in run["stages"]]
     run["schedule"]["warmup_steps"] = 1
-    output.write_text(json.dumps(run))
-    return output
-
-
-def pretrain(path, data, folder):
-    config = shortened(path, folder / "run.json")
-    (report,) = results("pretrain", "--config", config, "--data", data, "--output", folder / "run")
-    stages = json.loads(config.read_text())["stages"]
-    assert report["steps"] == 2 * len(stages) and np.isfinite(report["train_loss"])
+    (folder / "run.json").write_text(json.dumps(run))
+    (report,) = results("pretrain", "--config", folder / "run.json", "--data", data, "--output", folder / "run")
+    assert report["steps"] == 2 * len(run["stages"]) and np.isfinite(report["train_loss"])
     return folder / "run"
 
 
@@ -58,13 +53,13 @@ def chinese(tmp_path_factory):
     results("vocab", "--input", folder / "train.jsonl", "--size", 6000, "--output", folder / "characters/vocab.txt")
     dictionary = "".join(f"{word} 100\n" for word in WORDS)
     (folder / "characters" / "dict.txt").write_text(dictionary)
-    (report,) = results("add-words", "--model", folder / "characters", "--input", folder / "train.jsonl",
-                        "--output", folder / "words")  # fmt: skip
+    train = ["--input", folder / "train.jsonl"]
+    (report,) = results("add-words", "--model", folder / "characters", *train, "--output", folder / "words")
     assert report["new_words"] == sum(len(word) > 1 for word in WORDS)
     (folder / "words" / "dict.txt").write_text(dictionary)
     for kind in ("characters", "words"):
-        prepare = ["prepare", "--input", folder / "train.jsonl", "--valid-input", folder / "valid.jsonl"]
-        results(*prepare, "--model", folder / kind, "--words", "jieba", "--output", folder / f"data-{kind}")
+        more = ["--valid-input", folder / "valid.jsonl", "--words", "jieba", "--output", folder / f"data-{kind}"]
+        results("prepare", *train, "--model", folder / kind, *more)
         manifest = json.loads((folder / f"data-{kind}" / "data.json").read_text())
         assert manifest["splits"]["valid"]["documents"] == 10 and manifest["words"] == "jieba"
     return folder
@@ -96,20 +91,17 @@ def test_a_roformer_v2_in_every_command(chinese, tmp_path):
     assert np.isfinite(vector["embedding"]).all() and len(vector["embedding"]) == 128
     lines = [f"{''.join(WORDS[i % 3 :: 3])}\t{i % 2}" for i in range(24)]
     (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
-    files = ["--train", tmp_path / "train.tsv", "--valid", tmp_path / "train.tsv"]
-    tune = ["finetune", "--task", "classification", "--model", run, *files, "--output", tmp_path / "tuned"]
-    assert "chosen" in results(*tune, "--epochs", 1, "--max-length", 32)[-1]
+    files = dict.fromkeys(("train", "valid"), tmp_path / "train.tsv")
+    assert "chosen" in results(*options(run, files, tmp_path / "tuned", "classification", "--epochs", 1))[-1]
     config = json.loads((tmp_path / "tuned" / "config.json").read_text())
-    assert config["model_type"] == "roformer_v2"
-    assert config["architectures"] == ["RoFormerForSequenceClassification"]
+    assert (config["model_type"], *config["architectures"]) == ("roformer_v2", "RoFormerForSequenceClassification")
     assert len(results("predict", "--model", tmp_path / "tuned", "--text", "今天天气")) == 1
 
 
 def test_evaluating_the_test_split(bytes_data, tmp_path):
-    corpus = bytes_data.parent / "corpus"
     (tmp_path / "test.txt").write_text("abc " * 100)
-    (report,) = results("prepare", "--input", corpus, "--test-input", tmp_path / "test.txt",
-                        "--model", bytes_data.parent / "bytes", "--output", tmp_path / "data")  # fmt: skip
+    prepare = ["prepare", "--model", bytes_data.parent / "bytes", "--input", bytes_data.parent / "corpus"]
+    (report,) = results(*prepare, "--test-input", tmp_path / "test.txt", "--output", tmp_path / "data")
     assert report["test_tokens"] == 400
     run = pretrain(ROOT / "examples/byte-lm/softmax-rope.json", tmp_path / "data", tmp_path)
     (tested,) = results("evaluate", "--model", run, "--data", tmp_path / "data", "--split", "test")

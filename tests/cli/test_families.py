@@ -11,7 +11,7 @@ import transformers
 
 import roformer_cpp
 import task_files
-from cli_support import make_data, pretrain, refused, results, run, run_file
+from cli_support import pretrain, refused, results, run, run_file
 from engine_case import assert_close
 from foreign_encoders import FAMILIES, SIZES, TRAINED
 from rf_engine import Engine
@@ -22,30 +22,22 @@ CLASSLESS = [each for each in TRAINED if not hasattr(transformers, FAMILIES[each
 KEYS = {key: value for key, value in SIZES.items() if key != "num_labels"} | {"vocab_size": WORDS}
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus")
-    make_data(folder)
-    return folder
-
-
 def model_keys(family):
     keys = KEYS | FAMILIES[family][2] | {"pad_token_id": 0}
     if family == "distilbert":
         keys["hidden_dim"] = keys.pop("intermediate_size")
     if family == "ultrabert":
-        keys["rope_parameters"] = {
-            f"{each}_attention": {"rope_type": "default", "rope_theta": 1e4} for each in ("full", "sliding")
-        }
+        rope = {"rope_type": "default", "rope_theta": 1e4}
+        keys["rope_parameters"] = {"full_attention": rope, "sliding_attention": rope}
     del keys["vocab_size"], keys["pad_token_id"]  # the data's
     return {"model_type": family.split()[0]} | keys
 
 
 @pytest.mark.parametrize("family", TRAINED)
-def test_from_a_run_file_to_a_fine_tuned_model(family, corpus, tmp_path):
+def test_from_a_run_file_to_a_fine_tuned_model(family, prepared, tmp_path):
     """Trained from random values by a run file, then as a classifier of pairs, which transformers measures alike."""
     run = run_file(tmp_path / "run.json", model=model_keys(family))
-    line = results(*pretrain(corpus, run, tmp_path / "body"))[-1]
+    line = results(*pretrain(prepared, run, tmp_path / "body"))[-1]
     assert line["steps"] == 6
     oracle, report = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "body", output_loading_info=True)
     assert not any(report.values()) and type(oracle).__name__ == FAMILIES[family][0] + "ForMaskedLM"
@@ -61,9 +53,9 @@ def test_from_a_run_file_to_a_fine_tuned_model(family, corpus, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["electra", *CLASSLESS])
-def test_a_head_without_a_class_of_transformers(family, corpus, tmp_path):
+def test_a_head_without_a_class_of_transformers(family, prepared, tmp_path):
     keys = model_keys(family) | ({"type_vocab_size": 2} if family == "jina_embeddings_v3" else {})
-    results(*pretrain(corpus, run_file(tmp_path / "run.json", model=keys), tmp_path / "body"))
+    results(*pretrain(prepared, run_file(tmp_path / "run.json", model=keys), tmp_path / "body"))
     for kind, head in (("answers", "ForQuestionAnswering"), ("choice", "ForMultipleChoice")):
         files = task_files.write_splits(tmp_path, task_files.KINDS[kind])
         done = run(*task_files.options(tmp_path / "body", files, tmp_path / kind, kind, "--epochs", 1))
@@ -72,11 +64,11 @@ def test_a_head_without_a_class_of_transformers(family, corpus, tmp_path):
         assert (f"transformers has no class {name}" in done.stderr) == (not hasattr(transformers, name))
 
 
-def test_a_modernbert_in_sentence_transformers(corpus, tmp_path):
+def test_a_modernbert_in_sentence_transformers(prepared, tmp_path):
     """Trained here, with windows, and opened there without code of ours."""
     sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers (pip)")
     run = run_file(tmp_path / "run.json", model=model_keys("modernbert"))
-    results(*pretrain(corpus, run, tmp_path / "body"))
+    results(*pretrain(prepared, run, tmp_path / "body"))
     texts = ["ab ab ba", "b", "a long text " * 9]
     theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "body")).encode(texts)
     ours = roformer_cpp.Engine(tmp_path / "body", task="embed", pooling="mean", normalize=False).embed(texts)
@@ -84,10 +76,10 @@ def test_a_modernbert_in_sentence_transformers(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["roberta", "modernbert"])
-def test_padding_of_the_data(family, corpus, tmp_path):
+def test_padding_of_the_data(family, prepared, tmp_path):
     """In place of the family's, so that positions begin after its row."""
     run = run_file(tmp_path / "run.json", model=model_keys(family))
-    results(*pretrain(corpus, run, tmp_path / "body"))
+    results(*pretrain(prepared, run, tmp_path / "body"))
     config = json.loads((tmp_path / "body" / "config.json").read_text())
     assert config["pad_token_id"] == 0 and config["vocab_size"] == WORDS
     files = task_files.write_splits(tmp_path, task_files.KINDS["classification"])
@@ -115,6 +107,6 @@ def test_padding_of_the_data(family, corpus, tmp_path):
         ({"block": "modernbert", "attention": "linear"}, "local_attention must be null with linear attention"),
     ],
 )
-def test_refused(keys, message, corpus, tmp_path):
+def test_refused(keys, message, prepared, tmp_path):
     run = run_file(tmp_path / "run.json", model=KEYS | keys)
-    assert re.search(message, refused(*pretrain(corpus, run, tmp_path / "out")))
+    assert re.search(message, refused(*pretrain(prepared, run, tmp_path / "out")))

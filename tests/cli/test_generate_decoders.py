@@ -34,28 +34,27 @@ def write_tokenizer(folder, tokenizer):
     (folder / "tokenizer_config.json").write_text(json.dumps(keys))
 
 
+def continued(oracle, prompt, end):
+    options = dict(max_new_tokens=12, do_sample=False, eos_token_id=end, pad_token_id=0)
+    with torch.no_grad():
+        return oracle.generate(torch.tensor(prompt)[None], **options)[0].tolist()[len(prompt) :]
+
+
 @pytest.mark.parametrize("form", ["directory", "gguf"])
 def test_text(case, form):
     oracle, tokenizer, folder, path = case
-    if form == "gguf":
-        tokenizer = make_tokenizer(size=VOCAB)
+    model, tokenizer = (folder, tokenizer) if form == "directory" else (path, make_tokenizer(size=VOCAB))
     prompts = [option for text in SAMPLES for option in ("--prompt", text)]
-    model = folder if form == "directory" else path
     lines = results("generate", "--model", model, *prompts, "--max-new-tokens", 12)
     engine = Engine(model)
     for text, line in zip(SAMPLES, lines, strict=True):
         (from_python,) = engine.generate(text, max_new_tokens=12)
         assert all(from_python[key] == line[key] for key in ("text", "ids", "stopped"))
         prompt = tokenizer.encode(text).ids
-        with torch.no_grad():
-            ids = oracle.generate(
-                torch.tensor(prompt)[None], max_new_tokens=12, do_sample=False, eos_token_id=2, pad_token_id=0
-            )[0].tolist()
-        assert line["ids"] == ids[len(prompt) :]
-        known = [id for id in ids if id < tokenizer.get_vocab_size()]
-        before = tokenizer.decode(prompt)
-        assert before + line["text"] == tokenizer.decode(known)
-        assert line["stopped"] == (ids[-1] == 2)
+        assert line["ids"] == continued(oracle, prompt, 2)
+        known = [id for id in prompt + line["ids"] if id < tokenizer.get_vocab_size()]
+        assert tokenizer.decode(prompt) + line["text"] == tokenizer.decode(known)
+        assert line["stopped"] == (line["ids"][-1] == 2)
 
 
 def test_a_file_of_any_name(case, tmp_path):
@@ -97,20 +96,12 @@ def test_ends_of_gguf(by, tmp_path):
     oracle = make_decoder("llama", vocab_size=VOCAB)
     tokenizer = make_tokenizer(size=VOCAB)
     prompt = tokenizer.encode(SAMPLES[0]).ids
-
-    def continued(end):
-        with torch.no_grad():
-            ids = oracle.generate(torch.tensor(prompt)[None], max_new_tokens=12, do_sample=False,
-                                  eos_token_id=end, pad_token_id=0)[0].tolist()  # fmt: skip
-        return ids[len(prompt) :]
-
-    free = continued(-1)
-    end = free[4]
+    end = continued(oracle, prompt, -1)[4]
     if by == "text":  # SPECIALS[0], <|endoftext|>, wins in place of it
         with torch.no_grad():
             oracle.lm_head.weight[0] = 2 * oracle.lm_head.weight[end]
         end = 0
-    theirs = continued(end)
+    theirs = continued(oracle, prompt, end)
     assert theirs[-1] == end and len(theirs) < 12
     extra = {"add_eot_token_id": end} if by == "key" else {}
     path = write_gguf(oracle, tmp_path / "model.gguf", "F32", (tokenizer, "smollm"), extra)

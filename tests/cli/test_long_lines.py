@@ -8,18 +8,17 @@ import sys
 import pytest
 
 from cli_support import PROGRAM, results
-from engine_case import make_oracle
-from sentence_model import save_encoder, save_modules
+from sentence_model import save_classifier
 
 LINE_BYTES = 20_000_000
 # Of memory for a byte of the line: it is read, and may be copied to a record and to a text of its own.
 MOST_BYTES_PER_BYTE = 4
 # A process of its own, since Linux counts the memory of the parent as the child's until it runs its program.
-PEAK = (
-    "import resource, subprocess, sys\n"
-    "done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
-    "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-)
+PEAK = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
 
 
 def peak_bytes(*arguments, stdin):
@@ -28,21 +27,19 @@ def peak_bytes(*arguments, stdin):
     with stdin.open("rb") as file:
         environment = dict(os.environ, OMP_NUM_THREADS="1")
         done = subprocess.run(command, stdin=file, stdout=subprocess.PIPE, env=environment, timeout=600, check=True)
-    code, peak_kib = map(int, done.stdout.split())
-    assert code == 0, arguments
-    return peak_kib * 1024
+    return 1024 * int(done.stdout)
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    for name in ("sentence", "tuned"):
-        (folder / name).mkdir()
-    save_encoder(folder / "sentence")
-    save_modules(folder / "sentence")
-    save_encoder(folder / "tuned")
-    make_oracle("Bert", "ForSequenceClassification").save_pretrained(folder / "tuned")
-    return folder
+def commands(sentence_encoder, tmp_path_factory):
+    classifier, text = tmp_path_factory.mktemp("classifier"), ["--format", "text", "--input", "-"]
+    save_classifier(classifier, 3)
+    cut = ["--max-length", 24, "--truncation", "longest-first"]
+    return {
+        "embed": ["embed", "--model", sentence_encoder, *text],
+        "predict": ["predict", "--model", classifier, "--max-length", 24, *text],
+        "tokenize": ["tokenize", "--model", sentence_encoder, *cut],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -55,32 +52,17 @@ def lines(tmp_path_factory):
     return folder
 
 
-def commands(models):
-    text = ["--format", "text", "--input", "-"]
-    return {
-        "embed": ["embed", "--model", models / "sentence", *text],
-        "predict": ["predict", "--model", models / "tuned", "--max-length", 24, *text],
-        "tokenize": ["tokenize", "--model", models / "sentence", "--max-length", 24, "--truncation", "longest-first"],
-    }
-
-
-@pytest.mark.parametrize(
-    ("command", "line"), [("embed", "words"), ("embed", "accents"), ("embed", "bad"), ("predict", "words"),
-                          ("tokenize", "words")]
-)  # fmt: skip
-def test_memory(models, lines, command, line):
-    arguments = commands(models)[command]
-    small = peak_bytes(*arguments, stdin=lines / f"{line}-begin.txt")
-    large = peak_bytes(*arguments, stdin=lines / f"{line}.txt")
+@pytest.mark.parametrize("case", ["embed words", "embed accents", "embed bad", "predict words", "tokenize words"])
+def test_memory(commands, lines, case):
+    command, line = case.split()
+    small = peak_bytes(*commands[command], stdin=lines / f"{line}-begin.txt")
+    large = peak_bytes(*commands[command], stdin=lines / f"{line}.txt")
     assert large - small < MOST_BYTES_PER_BYTE * LINE_BYTES
 
 
-def test_results_are_those_of_the_beginning(models, lines):
-    for command, arguments in commands(models).items():
+def test_results_are_those_of_the_beginning(commands, lines):
+    for command, arguments in commands.items():
         for line in ("words", "accents") + (("bad",) if command != "predict" else ()):
-            long, begin = (
-                results(*arguments, stdin=(lines / f"{line}{end}.txt").read_bytes().decode(errors="surrogateescape"),
-                        errors="surrogateescape")
-                for end in ("", "-begin")
-            )  # fmt: skip
+            files = ((lines / f"{line}{end}.txt").read_text(errors="surrogateescape") for end in ("", "-begin"))
+            long, begin = (results(*arguments, stdin=text, errors="surrogateescape") for text in files)
             assert json.dumps(long) == json.dumps(begin), (command, line)

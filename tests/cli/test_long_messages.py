@@ -24,7 +24,6 @@ def encoder(tmp_path_factory):
 
 
 def test_files(encoder, tmp_path):
-    """Long values and names in each kind of file."""
     text = tmp_path / "a.txt"
     text.write_text("a\n")
     changes = {

@@ -16,10 +16,8 @@ TEXT = '{"text": "abc de"}\n{"text": "cab"}\n'
 def appending(command, file, cwd, stdin=subprocess.DEVNULL):
     """The message of a command that must refuse to write its results behind the content of a file."""
     with (cwd / file).open("a") as stdout:
-        done = subprocess.run(
-            [PROGRAM, *map(str, command)], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=cwd,
-            timeout=60,
-        )  # fmt: skip
+        streams = dict(stdin=stdin, stdout=stdout, stderr=subprocess.PIPE)
+        done = subprocess.run([PROGRAM, *map(str, command)], **streams, text=True, cwd=cwd, timeout=60)
     assert done.returncode == 1 and f"{RULE} standard output for" in done.stderr, (command, done.stderr)
     return done.stderr
 
@@ -43,31 +41,26 @@ def test_files(model, tmp_path):
     (tmp_path / "embed/in.jsonl").write_text(TEXT)
     (tmp_path / "vocab/vocab.txt").write_text("ab cd\n" * 50)
     np.save(tmp_path / "forward/in.npy", np.full((1, 4), 7))
-    embed = ["embed", "--model", model, "--input"]
-    cases = [
-        (tmp_path / "embed", [*embed, "in.jsonl", "--output", n]) for n in spellings(tmp_path / "embed", "in.jsonl")
-    ]
+    embed, vocab = ["embed", "--model", model, "--input"], ["vocab", "--size", 300, "--input"]
+    forward = ["forward", "--model", model, "--ids", "in.npy", "--output"]
+    cases = {name: [] for name in ("embed", "forward", "vocab", "part")}
+    cases["embed"] += [[*embed, "in.jsonl", "--output", name] for name in spellings(tmp_path / "embed", "in.jsonl")]
     for name in spellings(tmp_path / "forward", "in.npy"):
-        forward = ["forward", "--model", model, "--ids", "in.npy", "--output", name]
-        cases += [(tmp_path / "forward", forward), (tmp_path / "forward", [*forward, "--mask", "in.npy"])]
-    for name in spellings(tmp_path / "vocab", "vocab.txt"):
-        cases.append((tmp_path / "vocab", ["vocab", "--size", 60, "--input", name, "--output", "vocab.txt"]))
+        cases["forward"] += [[*forward, name], [*forward, name, "--mask", "in.npy"]]
+    cases["forward"] += [[*forward, model / "config.json"]]
+    cases["vocab"] += [[*vocab, name, "--output", "vocab.txt"] for name in spellings(tmp_path / "vocab", "vocab.txt")]
     for name in ("merges.txt", "tokenizer_config.json"):  # written too
         (tmp_path / "vocab" / name).write_text(TEXT)
-        given = ["--format", "text", "--input", name, "--byte-pairs", "--size", 300, "--output", "."]
-        cases.append((tmp_path / "vocab", ["vocab", *given]))
+        cases["vocab"] += [[*vocab, name, "--format", "text", "--byte-pairs", "--output", "."]]
     for name in ("out.npy.part", "out.npy.part.json"):
         (tmp_path / "part" / name).write_text(TEXT)
-        given = [*embed, name, "--format", "text", "--output", "out.npy"]
-        cases.append((tmp_path / "part", given))
+        cases["part"] += [[*embed, name, "--format", "text", "--output", "out.npy"]]
     (tmp_path / "part/model.npy").symlink_to(model / "model.safetensors")
-    cases.append((tmp_path / "part", [*embed, "../vocab/merges.txt", "--output", "model.npy"]))
-    cases.append(
-        (tmp_path / "forward", ["forward", "--model", model, "--ids", "in.npy", "--output", model / "config.json"])
-    )
+    cases["part"] += [[*embed, "../vocab/merges.txt", "--output", "model.npy"]]
     before = content_of(tmp_path) | content_of(model)
-    for folder, command in cases:
-        assert refused(*command, cwd=folder).startswith(RULE), command
+    for folder, commands in cases.items():
+        for command in commands:
+            assert refused(*command, cwd=tmp_path / folder).startswith(RULE), command
     assert content_of(tmp_path) | content_of(model) == before
 
 
@@ -75,17 +68,16 @@ def test_standard_output(model, tmp_path):
     """`command x >> x` would read what it writes, without an end."""
     (tmp_path / "in.jsonl").write_text(TEXT)
     np.save(tmp_path / "in.npy", np.ones((2, 24), np.float32))
-    similar = ["similar", "--model", model, "--query", "a"]
-    commands = [
-        ["embed", "--model", model, "--input", "in.jsonl"],
-        ["embed", "--model", model, "--input", "-"],
-        [*similar, "--input", "in.jsonl"],
-        [*similar, "--embeddings", "in.jsonl"],
-        ["tokenize", "--model", model],
-    ]
-    for command in commands:
+    for name, *more in (
+        ["embed", "--input", "in.jsonl"],
+        ["embed", "--input", "-"],
+        ["similar", "--query", "a", "--input", "in.jsonl"],
+        ["similar", "--query", "a", "--embeddings", "in.jsonl"],
+        ["tokenize"],
+    ):
         with (tmp_path / "in.jsonl").open() as stdin:
-            assert f"{RULE} standard output for the input" in appending(command, "in.jsonl", tmp_path, stdin)
+            message = appending([name, "--model", model, *more], "in.jsonl", tmp_path, stdin)
+            assert f"{RULE} standard output for the input" in message
     assert (tmp_path / "in.jsonl").read_text() == TEXT
 
 
@@ -125,18 +117,12 @@ def test_dictionaries(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/user_dict.txt").write_text("cd\n")
     make_corpus(tmp_path / "corpus")
-    commands = [
-        ["tokenize", "--model", "m"],
-        ["predict", "--model", "m", "--text", "a"],
-        ["evaluate", "--model", "m", "--input", "in.jsonl"],
-        ["rerank", "--model", "m", "--query", "a", "--text", "b"],
-        ["generate", "--model", "m", "--prompt", "a"],
-        ["prepare", "--input", "corpus", "--model", "m", "--output", "new"],
-        ["finetune", "--task", "tokens", "--model", "m", "--train", "t.jsonl", "--valid", "t.jsonl", "--output", "new"],
-        ["train-similar", "--model", "m", "--pairs", "t.tsv", "--output", "new"],
-        ["add-words", "--input", "corpus", "--model", "m", "--output", "new"],
-    ]
-    for command in commands:
+    commands = "tokenize; predict --text a; evaluate --input in.jsonl; rerank --query a --text b; generate --prompt a; "
+    commands += "prepare --input corpus --output new; add-words --input corpus --output new; "
+    commands += "finetune --task tokens --train t.jsonl --valid t.jsonl --output new; "
+    commands += "train-similar --pairs t.tsv --output new"
+    for name, *more in (command.split() for command in commands.split("; ")):
+        command = [name, "--model", "m", *more]
         for option in ("--dict", "--user-dict"):
             appending([*command, option, "dict.txt"], "dict.txt", tmp_path)
         if "--output" in command:

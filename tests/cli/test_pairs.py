@@ -11,6 +11,7 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
+import task_files
 from cli_support import metrics, refused, results, stopped
 from shard_file import probe
 from tolerances import T4_MAX
@@ -18,10 +19,8 @@ from tolerances import T4_MAX
 TASKS = ("next_sentence", "sentence_order")
 EARLY, LATE = ([f"{side}{i}" for i in range(10)] for side in ("early", "late"))
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-MODEL = dict(
-    hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=32,
-    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-)  # fmt: skip
+MODEL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+MODEL |= dict(max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 LENGTH = 16
 
 
@@ -36,10 +35,8 @@ def make_data(folder, document, words, documents=600):
     (folder / "words" / "vocab.txt").write_text("\n".join([*SPECIAL, *words]) + "\n")
     (folder / "words" / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
     (folder / "text.txt").write_text("\n".join(" ".join(document(rng)) for _ in range(documents)) + "\n")
-    results(
-        "prepare", "--input", folder / "text.txt", "--documents", "line", "--model", folder / "words",
-        "--output", folder / "data", "--valid-fraction", 0.2,
-    )  # fmt: skip
+    given = ["--input", folder / "text.txt", "--documents", "line", "--valid-fraction", 0.2]
+    results("prepare", *given, "--model", folder / "words", "--output", folder / "data")
     return folder
 
 
@@ -48,19 +45,14 @@ def data(tmp_path_factory):
     return make_data(tmp_path_factory.mktemp("pairs"), ordered, EARLY + LATE)
 
 
-def run_file(folder, name, **keys):
-    model = keys.pop("model", {})
-    path = folder / f"{name}.json"
-    defaults = dict(
-        model=None if "init_from" in keys else MODEL | model, stages=[dict(max_length=LENGTH, batch=16, steps=8)],
-        schedule=dict(kind="constant", learning_rate=2e-3, warmup_steps=2), precision="float32", log_every_steps=2,
-    )  # fmt: skip
-    path.write_text(json.dumps({key: value for key, value in (defaults | keys).items() if value is not None}))
-    return path
+RUN = dict(stages=[dict(max_length=LENGTH, batch=16, steps=8)], precision="float32", log_every_steps=2)
+RUN |= dict(schedule=dict(kind="constant", learning_rate=2e-3, warmup_steps=2))
 
 
-def pretrain(folder, output, **keys):
-    config = run_file(output.parent, output.name, **keys)
+def pretrain(folder, output, model=None, **keys):
+    model = {} if "init_from" in keys else {"model": MODEL | (model or {})}
+    config = output.with_suffix(".json")
+    config.write_text(json.dumps(RUN | model | keys))
     return ["pretrain", "--config", config, "--data", folder / "data", "--output", output]
 
 
@@ -92,7 +84,6 @@ def probe_rows(data, pairs, seed=1):
 
 
 def bert_logits(folder):
-    """transformers' BertForPreTraining."""
     theirs, info = transformers.BertForPreTraining.from_pretrained(folder, output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     theirs = theirs.double().eval()
@@ -108,12 +99,11 @@ def roformer_logits(folder):
     """transformers' RoFormerForMaskedLM, and the pooler and the layer of pairs by hand."""
     theirs, info = transformers.RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"] and len(info["unexpected_keys"]) == 4
-    theirs = theirs.double().eval()
-    stored = {
-        name: torch.from_numpy(values).double() for name, values in load_file(folder / "model.safetensors").items()
-    }
-    pooler, classes = ([stored[f"{name}.{part}"] for part in ("weight", "bias")] for name in
-                       ("roformer.pooler.dense", "cls.seq_relationship"))  # fmt: skip
+    theirs, stored = theirs.double().eval(), load_file(folder / "model.safetensors")
+    pooler, classes = (
+        [torch.from_numpy(stored[f"{name}.{part}"]).double() for part in ("weight", "bias")]
+        for name in ("roformer.pooler.dense", "cls.seq_relationship")
+    )
 
     def logits(ids, types):
         out = theirs(torch.tensor([ids]), token_type_ids=torch.tensor([types]), output_hidden_states=True)
@@ -148,11 +138,9 @@ def test_losses_are_those_of_transformers(family, trained):
 
 
 def test_a_killed_run_has_the_same_bits(data, tmp_path):
-    keys = dict(
-        pairs="next_sentence",
-        stages=[dict(max_length=LENGTH, batch=16, accumulate=2, steps=14), dict(max_length=9, batch=8, steps=10)],
-        checkpoint_every_steps=2, evaluate_every_steps=5, model=dict(hidden_dropout_prob=0.1), log_every_steps=3,
-    )  # fmt: skip
+    stages = [dict(max_length=LENGTH, batch=16, accumulate=2, steps=14), dict(max_length=9, batch=8, steps=10)]
+    keys = dict(pairs="next_sentence", stages=stages, model=dict(hidden_dropout_prob=0.1), log_every_steps=3)
+    keys |= dict(checkpoint_every_steps=2, evaluate_every_steps=5)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     results(*pretrain(data, whole, **keys))
     code, _, _ = stopped(signal.SIGKILL, (cut / "checkpoint-6").exists, *pretrain(data, cut, **keys))
@@ -183,11 +171,9 @@ def test_what_opens_the_model(trained, tmp_path):
 
 def test_fine_tuning_of_a_bert_begins_from_the_pooler(trained, tmp_path):
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "early1 late1\ta\nlate1 early1\tb\n" * 8)
-    results(
-        "finetune", "--task", "classification", "--model", trained / "bert", "--train", tmp_path / "train.tsv",
-        "--valid", tmp_path / "train.tsv", "--epochs", 1, "--learning-rates", 1e-9,
-        "--max-length", LENGTH, "--output", tmp_path / "tuned",
-    )  # fmt: skip
+    files = dict.fromkeys(("train", "valid"), tmp_path / "train.tsv")
+    more = ("--epochs", 1, "--learning-rates", 1e-9, "--max-length", LENGTH)
+    results(*task_files.options(trained / "bert", files, tmp_path / "tuned", "classification", *more))
     before, after = (load_file(path / "model.safetensors") for path in (trained / "bert", tmp_path / "tuned"))
     assert np.abs(before["bert.pooler.dense.weight"] - after["bert.pooler.dense.weight"]).max() < 1e-6
 
@@ -196,10 +182,8 @@ def one_document(folder, text):
     make_data(folder, lambda rng: ["early1"], EARLY, documents=4)
     for name in ("one.txt", "valid.txt"):
         (folder / name).write_text(text)
-    results(
-        "prepare", "--input", folder / "one.txt", "--valid-input", folder / "valid.txt", "--model", folder / "words",
-        "--output", folder / "data",
-    )  # fmt: skip
+    given = ["--input", folder / "one.txt", "--valid-input", folder / "valid.txt", "--model", folder / "words"]
+    results("prepare", *given, "--output", folder / "data")
     return folder
 
 

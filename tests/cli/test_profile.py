@@ -6,15 +6,15 @@ from collections import defaultdict
 
 import pytest
 
-from cli_support import refused, run, run_file
+from cli_support import pretrain, refused, run, run_file
 
 KEYS = dict(stages=[dict(max_length=16, batch=4, steps=8, accumulate=2)], checkpoint_every_steps=5, precision="float32")
+KEYS |= dict(evaluate_every_steps=4)
 STAGES = {"data", "forward", "backward", "sum of gradients", "optimizer"}
 
 
 def command(prepared, folder, *more):
-    config = run_file(folder / "run.json", **KEYS, evaluate_every_steps=4)
-    return ["pretrain", "--config", config, "--data", prepared / "data", "--output", folder / "run", *more]
+    return pretrain(prepared, run_file(folder / "run.json", **KEYS), folder / "run", *more)
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +89,6 @@ def test_a_profile_changes_no_bits(profiled, prepared, tmp_path):
         assert (tmp_path / "run" / name).read_bytes() == (profiled[0] / name).read_bytes()
 
 
-def test_bad_steps_are_refused(prepared, tmp_path):
-    """Others are tests/train/train_step_test.cpp's."""
-    said = refused(*command(prepared, tmp_path, "--profile=4:9"))
-    assert "[profile] the steps must be one of the run's 8" in said and not (tmp_path / "run" / "run.json").exists()
-
-
 def test_steps_that_are_done_are_not_profiled(profiled, prepared):
     run_dir, _ = profiled
     done = run("pretrain", "--data", prepared / "data", "--output", run_dir, "--resume", "--profile", "2")
@@ -102,12 +96,11 @@ def test_steps_that_are_done_are_not_profiled(profiled, prepared):
     assert not list(run_dir.glob("profile-2*"))
 
 
-def test_a_profile_that_cannot_be_written(prepared, tmp_path):
-    """Something else has its name."""
-    (tmp_path / "run").mkdir()
-    config = run_file(tmp_path / "run.json", **KEYS)
-    command = ["pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run"]
-    (tmp_path / "run" / "run.json").write_text(config.read_text())
+def test_what_is_refused(prepared, tmp_path):
+    """Steps that the run does not have, and a name that something else has."""
+    said = refused(*command(prepared, tmp_path, "--profile=4:9"))
+    assert "[profile] the steps must be one of the run's 8" in said and not (tmp_path / "run" / "run.json").exists()
     (tmp_path / "run" / "profile-4-4.rank0.pt.trace.json" / "folder").mkdir(parents=True)
-    said = refused(*command, "--resume", "--profile", "4")
+    run_file(tmp_path / "run" / "run.json", **KEYS)
+    said = refused(*command(prepared, tmp_path, "--resume", "--profile", "4"))
     assert "[profile]" in said and "profile-4-4.rank0.pt.trace.json must be writable" in said

@@ -1,7 +1,5 @@
-"""scripts/quickstart.sh on a person's own text, with the set-up taken as done: paths, tiny corpora, going on.
-
-A copy of the script runs beside a link to the built program, so that nothing is installed or built.
-"""
+"""scripts/quickstart.sh on a person's own text, with the set-up taken as done: paths, tiny corpora, going on. A copy of
+the script runs beside a link to the built program, so that nothing is installed or built."""
 
 import json
 import os
@@ -30,15 +28,10 @@ def house(tmp_path):
     return root
 
 
-def quickstart(root, *arguments, cwd=None, **environment):
-    return subprocess.run(
-        [root / "scripts" / "quickstart.sh", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd or root,
-        timeout=120,
-        env=dict(os.environ, ROFORMER_PYTHON=sys.executable, OMP_NUM_THREADS="1", PYTHONPATH="", **environment),
-    )
+def quickstart(root, *arguments, cwd=None, **more):
+    command = [root / "scripts" / "quickstart.sh", *arguments]
+    environment = dict(os.environ, ROFORMER_PYTHON=sys.executable, OMP_NUM_THREADS="1", PYTHONPATH="", **more)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd or root, timeout=120, env=environment)
 
 
 def assert_done(done, run):

@@ -84,22 +84,17 @@ def test_refusals(model, tmp_path):
     (tmp_path / "in.csv").write_text("name,text\n1,a\n")
     (tmp_path / "bare.csv").write_text("1,a\n")
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
-    common = ["embed", "--model", model, "--id-field"]
-    cases = [
-        (
-            ["nmae", "--input", "in.csv"],
-            1,
-            'in.csv must have one column "nmae", got "name, text" (--id-field says which',
-        ),
-        (["key", "--input", "bare.csv", "--field", "2"], 1, 'must be the number of a column, as --field is, got "key"'),
-        (["3", "--input", "bare.csv", "--field", "2"], 1, "bare.csv must have a column 3, got 2 columns"),
-        (["a..b", "--input", "in.jsonl"], 1, "the field must be keys that are not empty"),
-        (["", "--input", "in.jsonl"], 1, "the field must have a name, got none"),
-        (["name", "--text", "a"], 2, "--id-field goes with --input, got --text"),
-        (["name", "--input", "in.csv", "--output", "o.npy"], 2, "got o.npy"),
-    ]
-    for given, code, message in cases:
-        assert message in refused(*common, *given, code=code, cwd=tmp_path), given
+    bare = ["--input", "bare.csv", "--field", "2"]
+    for field, given, code, message in (
+        ("nmae", ["--input", "in.csv"], 1, 'must have one column "nmae", got "name, text" (--id-field says which'),
+        ("key", bare, 1, 'must be the number of a column, as --field is, got "key"'),
+        ("3", bare, 1, "bare.csv must have a column 3, got 2 columns"),
+        ("a..b", ["--input", "in.jsonl"], 1, "the field must be keys that are not empty"),
+        ("", ["--input", "in.jsonl"], 1, "the field must have a name, got none"),
+        ("name", ["--text", "a"], 2, "--id-field goes with --input, got --text"),
+        ("name", ["--input", "in.csv", "--output", "o.npy"], 2, "got o.npy"),
+    ):
+        assert message in refused("embed", "--model", model, "--id-field", field, *given, code=code, cwd=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -118,45 +113,38 @@ def test_parquet_output(model, tmp_path, ids, kind, expected):
     (tmp_path / "in.jsonl").write_text(json_lines(TEXTS, ids))
     embed(model, tmp_path / "out.parquet", tmp_path / "in.jsonl")
     table = pq.read_table(tmp_path / "out.parquet")
-    if kind is None:
-        assert table.column_names == ["embedding"]
-    else:
-        assert table.column_names == ["id", "embedding"]
-        assert table.schema.field("id").type == kind and table["id"].to_pylist() == expected
+    assert table.column_names == (["id"] if kind else []) + ["embedding"]
+    assert not kind or (table.schema.field("id").type == kind and table["id"].to_pylist() == expected)
     vectors = np.array(table["embedding"].to_pylist(), np.float32)
     assert np.array_equal(vectors, Embedder(model).embed(TEXTS))
 
 
 def test_parquet_input(model, tmp_path):
     needs_parquet()
-    columns = {
-        "text": (pa.string(), ["a", "b"], ["a", None]),
-        "large": (pa.large_string(), ["a", None], ["a", NONE]),
-        "int": (pa.int64(), [-(2**63), None], [-(2**63), NONE]),
-        "short": (pa.int16(), [-5, 5], [-5, 5]),
-        "unsigned": (pa.uint64(), [2**64 - 1, 0], [2**64 - 1, 0]),
-        "unsigned32": (pa.uint32(), [2**32 - 1, 0], [2**32 - 1, 0]),
-        "double": (pa.float64(), [3.0, float("nan")], [3, NONE]),  # pandas' integers with a missing one
-    }
-    for name, (kind, values, expected) in columns.items():
-        table = pa.table({"text": ["x", None], "key": pa.array(values, kind), "n": [{"id": 1}, {"id": 2}]})
-        fields = [("id", []), ("key", ["--id-field", "key"]), ("n.id", ["--id-field", "n.id"])]
-        for field, more in fields if name == "text" else fields[:1]:
-            pq.write_table(table.rename_columns({"key": "id"}) if field == "id" else table, tmp_path / "in.parquet")
-            embed(model, tmp_path / "out.jsonl", tmp_path / "in.parquet", *more)
-            wanted = [1, 2] if field == "n.id" else [NONE if v is None else v for v in expected]
-            wanted = ["a", "b"] if name == "text" and field != "n.id" else wanted
-            assert ids_of(lines_of(tmp_path / "out.jsonl")) == wanted, (name, field)
+
+    def ids_in(table, *more):
+        pq.write_table(table, tmp_path / "in.parquet")
+        embed(model, tmp_path / "out.jsonl", tmp_path / "in.parquet", *more)
+        return ids_of(lines_of(tmp_path / "out.jsonl"))
+
+    for values in (
+        *(pa.array([-(2**63), None]), pa.array([-5, 5], pa.int16()), pa.array(["a", None], pa.large_string())),
+        *(pa.array([2**64 - 1, 0], pa.uint64()), pa.array([2**32 - 1, 0], pa.uint32())),
+        pa.array([3.0, None]),  # pandas' integers with a missing one
+    ):
+        expected = [NONE if value is None else value for value in values.to_pylist()]
+        assert ids_in(pa.table({"text": ["x", None], "id": values})) == expected, values.type
+    assert ids_in(pa.table({"text": ["x"], "id": [float("nan")]})) == [NONE]
+    table = pa.table({"text": ["x", None], "key": ["a", "b"], "n": [{"id": 1}, {"id": 2}]})
+    assert ids_in(table.rename_columns({"key": "id"})) == ids_in(table, "--id-field", "key") == ["a", "b"]
+    assert ids_in(table, "--id-field", "n.id") == [1, 2]
     many = list(range(5000))  # more than a batch of the reader, in several row groups and pages
     table = pa.table({"text": [f"{i % 7}" for i in many], "id": [None if i % 3 else f"k{i}" for i in many]})
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=1700, data_page_size=500)
     embed(model, tmp_path / "out.parquet", tmp_path / "in.parquet")
     assert pq.read_table(tmp_path / "out.parquet")["id"].to_pylist() == table["id"].to_pylist()
     # A column that holds no ids: none by default, an error if it is named.
-    table = pa.table({"text": ["a"], "id": [["in a list"]]})
-    pq.write_table(table, tmp_path / "in.parquet")
-    embed(model, tmp_path / "out.jsonl", tmp_path / "in.parquet")
-    assert ids_of(lines_of(tmp_path / "out.jsonl")) == [NONE]
+    assert ids_in(pa.table({"text": ["a"], "id": [["in a list"]]})) == [NONE]
     common = ["embed", "--model", model, "--input", tmp_path / "in.parquet", "--id-field"]
     assert "must have the column" in refused(*common, "id")
     assert "must hold one text or number per row, got BYTE_ARRAY in lists" in refused(*common, "id.list.element")
@@ -188,8 +176,8 @@ def test_interrupted_run_continues(model, tmp_path, name, number):
     output = tmp_path / name
     output.write_text("of an earlier run")
     arguments = ["embed", "--model", model, "--input", "-", "--format", "jsonl", "--output", output, "--overwrite"]
-    has_rows = lambda: state_of(output)["rows"] > 0  # noqa: E731
-    code, _, said = stopped(number, has_rows, *arguments, stdin="".join(lines[:5000]))
+    kept = "".join(lines[:5000])
+    code, _, said = stopped(number, lambda: state_of(output)["rows"] > 0, *arguments, stdin=kept)
     assert code == 128 + number
     assert said.endswith(f"is kept in {output}.part; the same command continues there\n")
     assert output.read_text() == "of an earlier run"
@@ -207,8 +195,7 @@ def test_interrupted_run_continues(model, tmp_path, name, number):
     if name == "out.jsonl":
         assert ids_of(lines_of(output)) == ids
     else:
-        expected = [None if i is NONE else str(i) for i in ids]
-        assert pq.read_table(output)["id"].to_pylist() == expected
+        assert pq.read_table(output)["id"].to_pylist() == [None if i is NONE else str(i) for i in ids]
 
 
 def test_similar(model, tmp_path):
@@ -226,17 +213,12 @@ def test_similar(model, tmp_path):
 def test_generate(tmp_path):
     results("vocab", "--bytes", "--output", tmp_path / "model")
     make_causal("RoFormer", tmp_path / "model", vocab_size=261, max_position_embeddings=128)
-    (tmp_path / "in.jsonl").write_text(
-        '{"text": "abc", "id": 7}\n{"text": "x"}\n{"id": "b", "label": 1}\n{"text": "", "id": 9}\n'
-    )
+    lines = ('{"text": "abc", "id": 7}', '{"text": "x"}', '{"id": "b", "label": 1}', '{"text": "", "id": 9}')
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
     common = ["generate", "--model", tmp_path / "model", "--max-new-tokens", 2, "--input", tmp_path / "in.jsonl"]
     rows = results(*common, "--skip-bad-records", "--temperature", 1, "--num-return-sequences", 2)
-    assert [(row["index"], row.get("id", NONE), "error" in row) for row in rows] == [
-        *[(0, 7, False)] * 2,
-        *[(1, NONE, False)] * 2,
-        (2, "b", True),
-        *[(3, 9, False)] * 2,
-    ]
+    found = [(row["index"], row.get("id", NONE), "error" in row) for row in rows]
+    assert found == 2 * [(0, 7, False)] + 2 * [(1, NONE, False)] + [(2, "b", True)] + 2 * [(3, 9, False)]
     assert ids_of(results(*common, "--skip-bad-records", "--id-field", "label")) == [NONE, NONE, 1, NONE]
 
 

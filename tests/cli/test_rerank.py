@@ -78,7 +78,6 @@ def test_refusals(model, tmp_path):
 
 
 def test_files_of_version_6_without_modules_are_warned_of(model, tmp_path):
-    """What is computed then is in tests/saved_models.py."""
     folder = tmp_path / "model"
     shutil.copytree(model[0], folder)
     (folder / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder", "prompts": {"q": "x"}}')

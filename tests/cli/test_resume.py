@@ -1,8 +1,6 @@
-"""Kill -9 at random moments, resume, and compare with a run that was never interrupted: the same bytes (R-TRN-10).
-
-The run crosses a change of stage, accumulates gradients, drops out, evaluates, and writes a checkpoint every other
-step. Damaged states are tests/train/checkpoint_test.cpp's.
-"""
+"""Kill -9 at random moments, resume, and compare with a run that was never interrupted: the same bytes (R-TRN-10). The
+run crosses a change of stage, accumulates gradients, drops out, evaluates, and writes a checkpoint every other step.
+Damaged states are tests/train/checkpoint_test.cpp's."""
 
 import json
 import os
@@ -15,15 +13,10 @@ import pytest
 
 from cli_support import MODEL, metrics, pretrain, refused, results, run, run_file, started, wait_for
 
-KEYS = dict(
-    model={**MODEL, "num_hidden_layers": 2},
-    stages=[dict(max_length=16, batch=8, steps=21, accumulate=2), dict(max_length=24, batch=4, steps=16)],
-    log_every_steps=3,
-    evaluate_every_steps=7,
-    evaluate_lengths=[8, 40],
-    checkpoint_every_steps=2,
-    groups=[dict(parameters="*.layer.1.*", learning_rate=0.5, weight_decay=0.2)],
-)
+STAGES = [dict(max_length=16, batch=8, steps=21, accumulate=2), dict(max_length=24, batch=4, steps=16)]
+KEYS = dict(model={**MODEL, "num_hidden_layers": 2}, stages=STAGES, log_every_steps=3, evaluate_every_steps=7)
+KEYS |= dict(groups=[dict(parameters="*.layer.1.*", learning_rate=0.5, weight_decay=0.2)])
+KEYS |= dict(evaluate_lengths=[8, 40], checkpoint_every_steps=2)
 CHECKPOINT_FILES = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"}
 CHECKPOINT_FILES |= {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
 
@@ -73,12 +66,6 @@ def whole(prepared, tmp_path_factory):
     return whole_run(prepared, tmp_path_factory.mktemp("whole") / "run", 1)
 
 
-@pytest.fixture
-def copy(whole, tmp_path):
-    shutil.copytree(whole, tmp_path / "run")
-    return tmp_path / "run"
-
-
 @pytest.fixture(scope="module")
 def all_checkpoints(prepared, tmp_path_factory):
     folder = tmp_path_factory.mktemp("all")
@@ -125,8 +112,7 @@ def test_killed_while_a_checkpoint_is_written(prepared, whole, tmp_path):
 @pytest.mark.parametrize("step", [20, 22, 36])
 def test_every_kind_of_checkpoint_can_be_resumed(prepared, whole, all_checkpoints, tmp_path, step):
     """Just before and just after the change of stage (step 21), and at the end."""
-    output = tmp_path / "run"
-    shutil.copytree(all_checkpoints, output)
+    output = shutil.copytree(all_checkpoints, tmp_path / "run")
     for checkpoint in output.glob("checkpoint-*"):
         if int(checkpoint.name.split("-")[1]) > step:
             shutil.rmtree(checkpoint)
@@ -136,8 +122,9 @@ def test_every_kind_of_checkpoint_can_be_resumed(prepared, whole, all_checkpoint
     assert_same_run(output, whole)
 
 
-def test_the_platform_is_recorded(prepared, copy):
+def test_the_platform_is_recorded(prepared, whole, tmp_path):
     """Another number of threads, or another product of linear layers, warns."""
+    copy = shutil.copytree(whole, tmp_path / "run")
     states = list(copy.glob("checkpoint-*/state.json"))
     platform = json.loads(states[0].read_text())["platform"]
     linear = platform["linear"]
@@ -158,13 +145,14 @@ def test_the_platform_is_recorded(prepared, copy):
 
 
 def test_resume_without_a_checkpoint_starts_and_says_so(prepared, tmp_path):
-    done = run(*pretrain(prepared, run_file(tmp_path / "run.json"), tmp_path / "run", "--resume"))
+    """Also with a short name of a type, which the run does not keep."""
+    done = run(*pretrain(prepared, run_file(tmp_path / "run.json", precision="bf16"), tmp_path / "run", "--resume"))
     assert done.returncode == 0 and "starting at step 0" in done.stderr
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["precision"] == "bfloat16"
 
 
 def test_more_steps_than_the_run_had(prepared, whole, tmp_path):
-    stages = [KEYS["stages"][0], {**KEYS["stages"][1], "steps": 30}]
-    config = run_file(tmp_path / "longer.json", **{**KEYS, "stages": stages})
+    config = run_file(tmp_path / "longer.json", **KEYS | dict(stages=[STAGES[0], {**STAGES[1], "steps": 30}]))
     message = refused(*pretrain(prepared, config, whole, "--resume"))
     assert "/stages/1/steps" in message and "init_from" in message
     more = {key: value for key, value in KEYS.items() if key != "model"}
@@ -175,13 +163,8 @@ def test_more_steps_than_the_run_had(prepared, whole, tmp_path):
 def running(prepared, tmp_path):
     """A run of many steps on a copy of the data, once it has written two lines of metrics."""
     shutil.copytree(prepared / "data", tmp_path / "data")
-    config = run_file(
-        tmp_path / "run.json",
-        stages=[dict(max_length=16, batch=4, steps=100_000)],
-        log_every_steps=1,
-        checkpoint_every_steps=20,
-        evaluate_every_steps=30,
-    )
+    keys = dict(stages=[dict(max_length=16, batch=4, steps=100_000)], log_every_steps=1, evaluate_every_steps=30)
+    config = run_file(tmp_path / "run.json", **keys, checkpoint_every_steps=20)
     child = started(*pretrain(tmp_path, config, tmp_path / "run"))
     wait_for(lambda: lines_written(tmp_path / "run") >= 2, child)
     yield child

@@ -77,16 +77,7 @@ def test_a_run_file_in_yaml(prepared, whole, tmp_path, monkeypatch):
     assert missing.endswith(f"[{tmp_path / 'no.yml'}] the file must be readable, got: No such file or directory\n")
 
 
-def test_short_names_of_types(prepared, tmp_path):
-    """In a run file, and as an option of fine-tuning."""
-    results(*pretrain(prepared, run_file(tmp_path / "run.json", precision="bf16"), tmp_path / "run"))
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["precision"] == "bfloat16"
-    for command in ("finetune", "train-similar"):
-        assert "--precision" not in refused(command, "--precision", "bf16", code=2)
-
-
 def test_what_is_refused(prepared, tmp_path):
-    """How values and groups are written is tests/train/run_config_test.cpp's."""
     config = run_file(tmp_path / "run.json")
     nothing = "groups[1].parameters must match a parameter of the model that no earlier group has, got"
     for value, rule in (
@@ -99,6 +90,8 @@ def test_what_is_refused(prepared, tmp_path):
         message = refused(*pretrain(prepared, config, tmp_path / "run", value))
         assert message.startswith("[run file] ") and rule in message
     assert not (tmp_path / "run" / "run.json").exists()
+    for command in ("finetune", "train-similar"):  # where the short name is known, and other options are missing
+        assert "--precision" not in refused(command, "--precision", "bf16", code=2)
 
 
 def initial_weights(prepared, folder, encoding, seed, **ranges):
@@ -116,10 +109,8 @@ def test_initial_values_of_a_group(prepared, tmp_path):
     """They depend on the seed and the name alone: other encodings and groups leave all other weights as they are."""
     words, tables = "roformer.embeddings.word_embeddings.weight", "position_encoding.relative_attention_bias"
     ranges = {"*word_embeddings.weight": 0.5, "position_encoding.*": 3.0}
-    plain, drawn, other, again = (
-        initial_weights(prepared, tmp_path, *given, **changes)
-        for *given, changes in (("t5", 1, {}), ("t5", 1, ranges), ("t5", 2, ranges), ("shaw", 1, ranges))
-    )
+    runs = (("t5", 1, {}), ("t5", 1, ranges), ("t5", 2, ranges), ("shaw", 1, ranges))
+    plain, drawn, other, again = (initial_weights(prepared, tmp_path, *given, **more) for *given, more in runs)
     assert sorted(drawn) == sorted(plain) and tables in drawn
     for name, x in drawn.items():
         assert np.array_equal(x, plain[name]) == (name not in (words, tables)), name
@@ -145,14 +136,11 @@ def test_a_comparison_gives_each_encoding_the_groups_that_it_has(prepared, tmp_p
     groups = [dict(parameters="*.key.*", learning_rate=0.5), GROUP]
     value = f"groups={json.dumps(groups)}"
     results(*given, *small, value, "--encodings", "none,t5", "--output", tmp_path / "out")
-    used = [
-        json.loads((tmp_path / "out" / name / "seed-1" / "run.json").read_text())["groups"] for name in ("none", "t5")
-    ]
-    assert used == [groups[:1], groups]
+    files = (tmp_path / "out" / name / "seed-1" / "run.json" for name in ("none", "t5"))
+    assert [json.loads(file.read_text())["groups"] for file in files] == [groups[:1], groups]
     other = ["--encodings", "none,rope", "--output", tmp_path / "other"]
     message = refused(*given, "model.position_encoding=t5", *other)
     assert message.startswith("[compare] model.position_encoding must be absent") and ' got "t5"' in message
     message = refused(*given, *small, value, *other)
-    assert (
-        "groups[1].parameters must match a parameter of a compared model" in message and GROUP["parameters"] in message
-    )
+    assert "groups[1].parameters must match a parameter of a compared model" in message
+    assert GROUP["parameters"] in message

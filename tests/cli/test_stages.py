@@ -8,21 +8,22 @@ import pytest
 
 import tolerances
 from cli_support import MODEL, metrics, refused, results, run, run_file
+from training_case import same_model
 
 STAGES = [dict(max_length=length, batch=4, steps=steps) for length, steps in ((12, 3), (24, 2), (8, 2))]
 
 
-def pretrain(prepared, tmp_path, **keys):
-    config = run_file(tmp_path / "run.json", **{"stages": STAGES, **keys})
-    return ["pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run"]
+def pretrain(prepared, folder, **keys):
+    folder.mkdir(exist_ok=True)
+    config = run_file(folder / "run.json", **{"stages": STAGES, **keys})
+    return ["pretrain", "--config", config, "--data", prepared / "data", "--output", folder / "run"]
 
 
 def test_every_length_after_every_stage(prepared, tmp_path):
     results(*pretrain(prepared, tmp_path, evaluate_lengths=[8, 24, 40], precision="float32"))
     measured = metrics(tmp_path / "run", "length")
-    assert [(m["step"], m["stage"], m["length"]) for m in measured] == [
-        (step, stage, length) for stage, step in enumerate((3, 5, 7)) for length in (8, 24, 40)
-    ]
+    expected = [(step, stage, length) for stage, step in enumerate((3, 5, 7)) for length in (8, 24, 40)]
+    assert [(m["step"], m["stage"], m["length"]) for m in measured] == expected
     # The masks of a piece are the same however rows are made, so all stages are measured on the same tokens.
     for length in (8, 24, 40):
         assert len({m["predicted_tokens"] for m in measured if m["length"] == length}) == 1
@@ -57,42 +58,30 @@ def test_a_length_that_cannot_be_read_is_null(prepared, tmp_path):
         assert at_24["loss"] == pytest.approx(np.log(150), rel=tolerances.UNTRAINED_LOSS)
         assert at_25["loss"] is None and at_25["accuracy"] is None
     # Training goes on as if nothing had been measured.
-    (tmp_path / "plain").mkdir()
     results(*pretrain(prepared, tmp_path / "plain", model=model))
-    weights = [(folder / "run" / "model.safetensors").read_bytes() for folder in (tmp_path, tmp_path / "plain")]
-    assert weights[0] == weights[1]
+    assert same_model(tmp_path / "run", tmp_path / "plain" / "run")
 
 
 @pytest.mark.parametrize("name", ["rope", "learned"])
 def test_warm_start_at_another_length(prepared, tmp_path, name):
     """From a model that was trained on short rows, as if the stages had been one run: the first loss is its own."""
-    model = {**MODEL, "position_encoding": name, "max_position_embeddings": 24, "hidden_dropout_prob": 0,
-             "attention_probs_dropout_prob": 0}  # fmt: skip
+    model = {**MODEL, "position_encoding": name, "max_position_embeddings": 24}
+    model |= {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
     short = dict(stages=[dict(max_length=8, batch=16, steps=40)], precision="float32")
     results(*pretrain(prepared, tmp_path, model=model, **short))
-    (tmp_path / "long").mkdir()
     longer = dict(stages=[dict(max_length=24, batch=8, steps=2)], precision="float32", init_from=str(tmp_path / "run"))
     results(*pretrain(prepared, tmp_path / "long", **longer))
-    cold = metrics(tmp_path / "run", "train")[0]["loss"]
-    warm = metrics(tmp_path / "long" / "run", "train")[0]["loss"]
+    cold, warm = (metrics(folder / "run", "train")[0]["loss"] for folder in (tmp_path, tmp_path / "long"))
     assert warm < cold
-
-
-def predicted(folder):
-    return [line["predicted_tokens"] for line in metrics(folder, "train")]
 
 
 def test_accumulation_changes_no_masks(prepared, tmp_path):
     """Rows are so short that most have no mask."""
     tokens = {}
     for accumulate in (1, 8):
-        folder = tmp_path / str(accumulate)
-        folder.mkdir()
         stages = [dict(max_length=6, batch=8, steps=12, accumulate=accumulate)]
-        run_keys = dict(stages=stages, log_every_steps=1, checkpoint_every_steps=4, keep_checkpoints=9)
-        arguments = pretrain(prepared, folder, **run_keys)
-        results(*arguments)
-        tokens[accumulate] = predicted(folder / "run")
+        results(*pretrain(prepared, folder := tmp_path / str(accumulate), stages=stages, log_every_steps=1))
+        tokens[accumulate] = [line["predicted_tokens"] for line in metrics(folder / "run", "train")]
     assert tokens[1] == tokens[8] and min(tokens[1]) < 8
 
 

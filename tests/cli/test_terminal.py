@@ -4,9 +4,9 @@ import json
 import re
 
 import numpy as np
-import transformers
 
 from cli_support import on_terminal, pretrain, refused, results, run, run_file
+from engine_case import make_oracle
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m\x9b1m\u202etxt.exe\u2066"
 STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -29,7 +29,7 @@ def test_options_and_commands(tmp_path):
 
 
 def test_names_of_files(prepared, tmp_path):
-    folder = tmp_path / HOSTILE.replace("/", "")
+    folder = tmp_path / HOSTILE
     for arguments in (
         ["fill-mask", "--model", folder, "--text", "[MASK]"],
         ["vocab", "--input", folder, "--output", tmp_path / "v.txt"],
@@ -49,9 +49,8 @@ def test_names_of_files(prepared, tmp_path):
 
 
 def test_warnings_of_models(tmp_path):
-    folder = tmp_path / HOSTILE.replace("/", "")
-    sizes = dict(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-    model = transformers.RoFormerForMaskedLM(transformers.RoFormerConfig(**sizes, max_position_embeddings=16))
+    folder = tmp_path / HOSTILE
+    model = make_oracle("RoFormer", "ForMaskedLM")
     model.roformer.encoder.embed_positions.weight.data[3, 0] += 0.5
     model.save_pretrained(folder)
     np.save(tmp_path / "ids.npy", np.array([[5]]))

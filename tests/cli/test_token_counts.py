@@ -64,14 +64,9 @@ def test_damaged_counts(trained, data):
 def test_verify(data):
     splits = json.loads((data / "data.json").read_text())["splits"].values()
     shards = list(data.glob("*.rfs"))
-    whole = {
-        "data": str(data),
-        "shards": len(shards),
-        "bytes": sum(shard.stat().st_size for shard in shards),
-        "documents": sum(split["documents"] for split in splits),
-        "tokens": sum(split["tokens"] for split in splits),
-        "damaged": [],
-    }
+    whole = {"data": str(data), "damaged": [], "shards": len(shards)}
+    whole |= {"bytes": sum(shard.stat().st_size for shard in shards)}
+    whole |= {key: sum(split[key] for split in splits) for key in ("documents", "tokens")}
     assert results("verify", "--data", data) == [whole]
     shard = data / "valid-00000.rfs"
     shard.write_bytes(shard.read_bytes()[:-1] + b"\x01")

@@ -17,9 +17,7 @@ DIVIDED = ["天", "气", "非常", "好", "。"]
 DICTIONARY = "今天 500 t\n天气 400 n\n非常 300 d\n我们 200 r\n北京 100 ns\n今天天气 1 n\n"
 
 
-SIZES = dict(
-    vocab_size=len(TOKENS), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-)  # fmt: skip
+SIZES = dict(vocab_size=len(TOKENS), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
 
 
 @pytest.fixture
@@ -51,15 +49,16 @@ def test_pairs_truncation_and_padding(vocab):
     assert rows[0]["types"] == [0, 0, 0, 1, 1, 1, 1]
     assert rows[2]["mask"] == [1, 1, 1, 1, 1, 0, 0]
     assert "line 2 with 0 tabs" in refused("tokenize", *options, stdin="a\tb\nno tab\n")
-    own, model = ["tokenize", "--vocab", vocab], ["tokenize", "--model", vocab.parent]
-    assert "max_length" in refused(*own, "--pad", stdin="a\n")
-    assert "--vocab" in refused(*model, "--cased", stdin="a\n", code=2)
-    assert "--truncation" in refused(*own, "--max-length", "4", stdin="a\n", code=2)
-    for side in ("--truncation-side", "--padding-side"):
-        assert side in refused(*own, side, "left", stdin="a\n", code=2)
-    for source in (own, model):
-        for option in ("--dict", "--user-dict"):
-            assert "dict.txt for bert" in refused(*source, option, vocab.parent / "dict.txt", stdin="a\n")
+    own, model, words = ["--vocab", vocab], ["--model", vocab.parent], vocab.parent / "dict.txt"
+    for given, code, rule in (
+        ([*own, "--pad"], 1, "max_length"),
+        ([*model, "--cased"], 2, "--vocab"),
+        ([*own, "--max-length", "4"], 2, "--truncation"),
+        *(([*own, side, "left"], 2, side) for side in ("--truncation-side", "--padding-side")),
+        *(([*source, "--dict", words], 1, "dict.txt for bert") for source in (own, model)),
+        *(([*source, "--user-dict", words], 1, "dict.txt for bert") for source in (own, model)),
+    ):
+        assert rule in refused("tokenize", *given, stdin="a\n", code=code)
 
 
 @pytest.fixture
@@ -80,13 +79,11 @@ def test_sides_of_the_directory(model, settings):
     theirs = transformers.AutoTokenizer.from_pretrained(model)
     texts = ["今天气非常好", "我们", ""]
     given = ["tokenize", "--model", model, "--max-length", 5, "--truncation", "longest-first", "--pad"]
-    lines = "".join(text + "\n" for text in texts)
-    expected = theirs(texts, truncation=True, max_length=5, padding="max_length")["input_ids"]
-    assert [row["ids"] for row in results(*given, stdin=lines)] == expected
-    theirs.truncation_side, theirs.padding_side = "right", "left"
-    expected = theirs(texts, truncation=True, max_length=5, padding="max_length")["input_ids"]
-    more = ["--truncation-side", "right", "--padding-side", "left"]
-    assert [row["ids"] for row in results(*given, *more, stdin=lines)] == expected
+    for more in ([], ["--truncation-side", "right", "--padding-side", "left"]):
+        if more:
+            theirs.truncation_side, theirs.padding_side = "right", "left"
+        expected = theirs(texts, truncation=True, max_length=5, padding="max_length")["input_ids"]
+        assert [row["ids"] for row in results(*given, *more, stdin="".join(text + "\n" for text in texts))] == expected
 
 
 def add_words(model, tmp_path, text, *more):
@@ -139,9 +136,8 @@ def test_added_words_turn_as_the_mean_of_their_characters(model, tmp_path):
 
 def test_added_tokens_stay_beside_added_words(model, tmp_path):
     """With their flags, behind the words; their embeddings are their own."""
-    theirs = transformers.BertTokenizer.from_pretrained(
-        model, mask_token=transformers.AddedToken("[MASK]", lstrip=True, special=True)
-    )
+    mask = transformers.AddedToken("[MASK]", lstrip=True, special=True)
+    theirs = transformers.BertTokenizer.from_pretrained(model, mask_token=mask)
     theirs.add_special_tokens({"extra_special_tokens": ["<extra>"]})
     theirs.add_tokens([transformers.AddedToken("<more>", normalized=False, rstrip=True)])
     theirs.save_pretrained(model)
@@ -166,8 +162,7 @@ def test_added_tokens_stay_beside_added_words(model, tmp_path):
 def test_add_words_refuses(model, tmp_path):
     (tmp_path / "corpus.txt").write_text("今天\n", encoding="utf-8")
     options = ["--model", model, "--input", tmp_path / "corpus.txt", "--dict", tmp_path / "dict.txt"]
-    assert "got none" in refused("add-words", *options, "--output", tmp_path / "o")
-    assert "got 0" in refused("add-words", *options, "--output", tmp_path / "o", "--words", "0")
-    assert "got bert" in refused("add-words", *options, "--output", tmp_path / "o", "--kind", "bert")
+    for more, rule in (([], "got none"), (["--words", "0"], "got 0"), (["--kind", "bert"], "got bert")):
+        assert rule in refused("add-words", *options, "--output", tmp_path / "o", *more)
     assert "empty or a new directory" in refused("add-words", *options, "--output", model)
     assert not (tmp_path / "o").exists()

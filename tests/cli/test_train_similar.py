@@ -14,17 +14,16 @@ from scipy.stats import spearmanr
 
 import roformer_cpp
 from cli_support import metrics, refused, results, run, stopped
+from training_case import same_model
 
 WORDS = ["red", "blue", "big", "small", "cat", "dog", "runs", "sleeps", "old", "new", "house", "tree"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-SIZES = dict(
-    hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=64,
-    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, vocab_size=len(SPECIAL) + len(WORDS),
-)  # fmt: skip
+SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+SIZES |= dict(max_position_embeddings=64, vocab_size=len(SPECIAL) + len(WORDS))
+SIZES |= dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def sentences(count, seed=1):
-    """Pairs with the same words in another order."""
     rng = random.Random(seed)
     for _ in range(count):
         words = rng.sample(WORDS, 4)
@@ -116,13 +115,10 @@ def test_what_the_model_writes_and_finds(trained, house, tmp_path):
     folder, _ = trained
     config = json.loads((folder / "config.json").read_text())
     assert config["prefix_lm"] is True and config["architectures"] == ["RfEncoderForCausalLM"]
-    right = 0
     asked = list(sentences(64))[:16]
     lines = results("generate", "--model", folder, *(part for text, _ in asked for part in ("--prompt", text)))
-    for line, (_, ordered) in zip(lines, asked, strict=True):
-        right += line["text"] == ordered
-        assert line["stopped"]
-    assert right >= 8
+    assert all(line["stopped"] for line in lines)
+    assert sum(line["text"] == ordered for line, (_, ordered) in zip(lines, asked, strict=True)) >= 8
     made = list(sentences(8, seed=5))
     (tmp_path / "texts.txt").write_text("".join(f"{ordered}\n" for _, ordered in made))
     queries = [part for text, _ in made for part in ("--query", text)]
@@ -142,7 +138,6 @@ def test_held_out_text_is_refused(trained, tmp_path):
 
 
 def interrupt(command, output):
-    """A run that gets SIGINT after its first checkpoint."""
     assert stopped(signal.SIGINT, lambda: any(output.glob("checkpoint-*")), *command)[0] == 130
 
 
@@ -152,11 +147,10 @@ def test_a_killed_run_goes_on(house, tmp_path):
     (report,) = results(*whole)
     interrupt(cut, tmp_path / "cut")
     results(*cut)
-    model = "model.safetensors"
-    assert (tmp_path / "cut" / model).read_bytes() == (tmp_path / "whole" / model).read_bytes()
-    assert not any((tmp_path / "cut").glob("checkpoint-*"))
-    written = (tmp_path / "whole" / model).stat().st_mtime_ns
-    assert results(*whole) == [report] and (tmp_path / "whole" / model).stat().st_mtime_ns == written
+    assert same_model(tmp_path / "cut", tmp_path / "whole") and not any((tmp_path / "cut").glob("checkpoint-*"))
+    written = (tmp_path / "whole" / "model.safetensors").stat().st_mtime_ns
+    assert results(*whole) == [report]
+    assert (tmp_path / "whole" / "model.safetensors").stat().st_mtime_ns == written
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
 
 
@@ -204,37 +198,32 @@ def test_texts_that_are_cut_are_named(house, tmp_path):
     """A pair of nine words fits into 12 tokens, with three special ones; a text of four into six."""
     words = " ".join(WORDS)
     pairs = ["red cat\told dog"] * 3 + [f"{words[:8]}\t{words}", f"{words}\t{words}"]
-    (tmp_path / "pairs.tsv").write_text("sentence1\tsentence2\n" + "\n".join(pairs) + "\n")
+    (tmp_path / "pairs.tsv").write_text("sentence1\tsentence2\tlabel\n" + "".join(f"{pair}\t1\n" for pair in pairs))
     (tmp_path / "valid.tsv").write_text(f"sentence1\tsentence2\tlabel\nred\tcat\t1\nred\t{words}\t2\n")
-    given = ["--model", house / "start", "--pairs", tmp_path / "pairs.tsv", "--valid", tmp_path / "valid.tsv"]
-    columns = ["--columns", "text=sentence1,pair=sentence2", "--output", tmp_path / "out"]
-    done = run("train-similar", *given, *columns, "--batch", 5, "--max-length", 6)
+    given = ["--pairs", tmp_path / "pairs.tsv", "--valid", tmp_path / "valid.tsv", "--batch", 5, "--max-length", 6]
+    done = run(*arguments(house, tmp_path / "out", *given))
     assert done.returncode == 0, done.stderr
     rule = "tokens are cut, the first in"
     assert f"2 pairs of more than 12 {rule} {tmp_path}/pairs.tsv line 5\n" in done.stderr
     assert f"1 texts of --valid of more than 6 {rule} {tmp_path}/valid.tsv line 3\n" in done.stderr
 
 
-def test_other_settings_are_refused(house, tmp_path):
-    results(*arguments(house, tmp_path / "out"))
+def test_a_finished_run_is_evaluated_on_other_pairs(house, tmp_path):
+    """Other settings are refused."""
+    valid = ["--valid", house / "valid.tsv"]
+    (expected,) = results(*arguments(house, tmp_path / "with", *valid))
+    results(*arguments(house, tmp_path / "without"))
     exchanged = ["--columns", "text=sentence2,pair=sentence1,label=label"]
     for more, difference in (
         (exchanged, '"sentence1" at /columns/pair where there was "sentence2"'),
         (["--epochs", 2], "the settings must be those of the run"),
     ):
-        assert difference in refused(*arguments(house, tmp_path / "out", *more))
-
-
-def test_a_finished_run_is_evaluated_on_other_pairs(house, tmp_path):
-    valid = ["--valid", house / "valid.tsv"]
-    (expected,) = results(*arguments(house, tmp_path / "with", *valid))
-    results(*arguments(house, tmp_path / "without"))
+        assert difference in refused(*arguments(house, tmp_path / "without", *more))
     for _ in range(2):
         (report,) = results(*arguments(house, tmp_path / "without", *valid))
         assert report["spearman"] == expected["spearman"]
         assert len(metrics(tmp_path / "without", "evaluation")) == 1
-    model = "model.safetensors"
-    assert (tmp_path / "with" / model).read_bytes() == (tmp_path / "without" / model).read_bytes()
+    assert same_model(tmp_path / "with", tmp_path / "without")
 
 
 def test_bad_records(house, tmp_path):

@@ -18,18 +18,14 @@ from cli_support import PROGRAM, metrics, on_terminal, refused, results, run, si
 from roformer_cpp.translation import load_translation_model
 from tolerances import GRADIENT_OF_A_STEP, T4_MAX
 
-WORDS = {
-    "a": "ein", "dog": "Hund", "cat": "Kater", "man": "Mann", "runs": "rennt", "sleeps": "schläft", "the": "der",
-    "small": "kleine", "big": "große", "and": "und", "sees": "sieht", "green": "grüne", "old": "alte", ".": ".",
-}  # fmt: skip
-MODEL = dict(
-    d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
-    encoder_ffn_dim=48, decoder_ffn_dim=48, dropout=0.1, position_encoding="rope",
-)  # fmt: skip
-RUN = dict(
-    model=MODEL, steps=12, max_tokens=128, max_length=32, accumulate=2, log_every_steps=2, evaluate_every_steps=4,
-    checkpoint_every_steps=3, schedule=dict(kind="inverse_sqrt", learning_rate=5e-3, warmup_steps=4),
-)  # fmt: skip
+ENGLISH = "a dog cat man runs sleeps the small big and sees green old ."
+GERMAN = "ein Hund Kater Mann rennt schläft der kleine große und sieht grüne alte ."
+WORDS = dict(zip(ENGLISH.split(), GERMAN.split(), strict=True))
+MODEL = dict(d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2)
+MODEL |= dict(encoder_ffn_dim=48, decoder_ffn_dim=48, dropout=0.1, position_encoding="rope")
+RUN = dict(model=MODEL, steps=12, max_tokens=128, max_length=32, accumulate=2, log_every_steps=2)
+RUN |= dict(evaluate_every_steps=4, checkpoint_every_steps=3)
+RUN |= dict(schedule=dict(kind="inverse_sqrt", learning_rate=5e-3, warmup_steps=4))
 
 
 def write_pairs(folder, name, count, seed):
@@ -46,19 +42,14 @@ def folder(tmp_path_factory):
     write_pairs(folder, "valid", 20, 2)
     inputs = ["--input", folder / "train.en", "--input", folder / "train.de"]
     results("vocab", "--byte-pairs", *inputs, "--format", "text", "--size", 300, "--output", folder / "tokenizer")
-    (folder / "run.json").write_text(json.dumps(RUN))
     return folder
 
 
-def training(folder, output, config="run.json", train=("train.en", "train.de"), **keys):
-    path = folder / config
-    if keys:
-        path = folder / f"{output.name}.json"
-        path.write_text(json.dumps({**RUN, **keys}))
-    return [
-        "train-translation", "--config", path, "--train", *(folder / name for name in train),
-        "--valid", folder / "valid.en", folder / "valid.de", "--tokenizer", folder / "tokenizer", "--output", output,
-    ]  # fmt: skip
+def training(folder, output, train=("train.en", "train.de"), **keys):
+    path = folder / f"{output.name}.json"
+    path.write_text(json.dumps({**RUN, **keys}))
+    files = ["--train", *(folder / name for name in train), "--valid", folder / "valid.en", folder / "valid.de"]
+    return ["train-translation", "--config", path, *files, "--tokenizer", folder / "tokenizer", "--output", output]
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +60,11 @@ def trained(folder):
 
 
 def translating(trained, folder, text, *more):
-    """The command that translates these lines of a file."""
     (folder / "in.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
     return ["translate", "--model", trained, "--input", folder / "in.txt", *more]
 
 
 def small_run(folder, output, length, encoding):
-    """Of a step, with an encoding of its own."""
     model = {**MODEL, "position_encoding": encoding, "max_position_embeddings": length}
     results(*training(folder, output, model=model, steps=1))
 
@@ -84,10 +73,8 @@ def test_byte_pairs_are_those_of_tokenizers(folder):
     theirs = Tokenizer(models.BPE())
     theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     theirs.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, min_frequency=2, special_tokens=["<pad>", "</s>", "<unk>"], show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    options = dict(special_tokens=["<pad>", "</s>", "<unk>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=300, min_frequency=2, show_progress=False, **options)
     theirs.train([str(folder / "train.en"), str(folder / "train.de")], trainer)
     ours = Tokenizer.from_file(str(folder / "tokenizer" / "tokenizer.json"))
     assert ours.get_vocab() == theirs.get_vocab() and len(ours.get_vocab()) == 300
@@ -210,7 +197,9 @@ def test_long_lines_are_named(folder, trained, tmp_path):
 
 
 def test_limits_of_any_size(folder, tmp_path):
-    """A table of positions ends all of them at the same length."""
+    """A table of positions ends all of them at the same length. A run that is refused for it may be corrected."""
+    short = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 16}
+    assert "0..15" in refused(*training(folder, tmp_path / "run", model=short, steps=1))
     small_run(folder, tmp_path / "run", 32, "learned")
     weights = load_file(tmp_path / "run" / "model.safetensors")
     end = json.loads((tmp_path / "run" / "config.json").read_text())["eos_token_id"]
@@ -257,14 +246,6 @@ def test_bytes_that_are_not_utf8_are_named(folder, trained, tmp_path):
     rule = "1 pairs have bytes that are not UTF-8, which are read as U+FFFD, the first in"
     assert f"{rule} {tmp_path / 'out.txt'}, line 2\n" in done.stderr
     assert json.loads(done.stdout)["pairs"] == 2
-
-
-def test_empty_files_are_refused(folder, tmp_path):
-    (tmp_path / "none").write_bytes(b"")
-    message = refused(*training(folder, tmp_path / "run", train=(tmp_path / "none", tmp_path / "none")))
-    rule = "[translation] there must be a pair of at most 32 tokens on each side"
-    assert message == f"{rule}, got none in {tmp_path}/none\n"
-    assert not (tmp_path / "run").exists()
 
 
 def test_average(folder, trained, tmp_path):
@@ -335,17 +316,18 @@ def test_transformers_opens_it_and_has_the_same_loss_and_gradient(folder, tmp_pa
         weights.append(load_file(output / "model.safetensors"))
     oracle = transformers.MarianMTModel.from_pretrained(tmp_path / "rate1e-09").eval()
     tokenizer = Tokenizer.from_file(str(output / "tokenizer.json"))
-    source, target = (
-        [tokenizer.encode(line).ids for line in (folder / f"valid.{side}").read_text().splitlines()]
-        for side in ("en", "de")
-    )
-    pad, width = oracle.config.pad_token_id, max(map(len, [*source, *target]))
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in source])
-    is_target = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in target]) > 0
-    ids, labels = (torch.tensor([row + [pad] * (width - len(row)) for row in rows]) for rows in (source, target))
+    pad = oracle.config.pad_token_id
+
+    def padded(side):
+        lines = (folder / f"valid.{side}").read_text().splitlines()
+        rows = [torch.tensor(tokenizer.encode(line).ids) for line in lines]
+        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad)
+        return ids, torch.arange(ids.shape[1]) < torch.tensor(list(map(len, rows)))[:, None]
+
+    (ids, mask), (labels, is_target) = padded("en"), padded("de")
     start = torch.full((len(labels), 1), oracle.config.decoder_start_token_id)
     decoder_ids = torch.cat([start, labels[:, :-1]], 1)
-    logits = oracle(input_ids=ids, attention_mask=mask, decoder_input_ids=decoder_ids).logits
+    logits = oracle(input_ids=ids, attention_mask=mask.long(), decoder_input_ids=decoder_ids).logits
     loss = torch.nn.functional.cross_entropy(logits[is_target], labels[is_target]).item()
     assert reports[0]["valid_loss"] == pytest.approx(loss, rel=T4_MAX)
     torch.nn.functional.cross_entropy(logits[is_target], labels[is_target], label_smoothing=0.1).backward()
@@ -374,28 +356,22 @@ def test_an_end_that_is_padding_is_refused(folder, tmp_path):
 
 
 def test_bad_pairs_are_named(folder, tmp_path):
-    for name in ("train.en", "train.de"):
-        shutil.copy(folder / name, tmp_path)
-    with (tmp_path / "train.en").open("a") as file:
-        file.write("one more\n")
-    unequal = refused(*training(folder, tmp_path / "run", train=(tmp_path / "train.en", tmp_path / "train.de")))
-    assert "201 lines in" in unequal and "200 in" in unequal and f"line 201 of {tmp_path}/train.en" in unequal
-    missing = refused(*training(folder, tmp_path / "run", train=(tmp_path / "none.en", tmp_path / "train.de")))
-    assert "none.en" in missing
+    (tmp_path / "more.en").write_text((folder / "train.en").read_text() + "one more\n")
+    (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "pairs.tsv").write_text("a dog\tein Hund\nthe cat\n")
-    columns = refused(*training(folder, tmp_path / "run", train=(tmp_path / "pairs.tsv",)))
-    assert "got 1 columns in" in columns and "pairs.tsv, line 2" in columns
+    for names, *rules in (
+        (["more.en", folder / "train.de"], "201 lines in", "200 in", f"line 201 of {tmp_path}/more.en"),
+        (["none.en", folder / "train.de"], "none.en"),
+        (["empty", "empty"], "[translation] there must be a pair of at most 32 tokens on each side, got none in"),
+        (["pairs.tsv"], "got 1 columns in", "pairs.tsv, line 2"),
+    ):
+        said = refused(*training(folder, tmp_path / "run", train=[tmp_path / name for name in names]))
+        assert all(rule in said for rule in rules) and not (tmp_path / "run").exists()
     (tmp_path / "long.tsv").write_text("a dog\tein Hund\n\t\n" + "the dog " * 30 + "\tder Hund\na cat\tein Kater\n")
     done = run(*training(folder, tmp_path / "run", train=(tmp_path / "long.tsv",), steps=1))
     assert done.returncode == 0, done.stderr
     assert "1 pairs with an empty side are left out, the first in" in done.stderr and "line 2" in done.stderr
     assert "1 pairs of more than 32 tokens are left out, the first in" in done.stderr and "line 3, of" in done.stderr
-
-
-def test_a_refused_run_may_be_corrected(folder, tmp_path):
-    model = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 16}
-    assert "0..15" in refused(*training(folder, tmp_path / "run", model=model, steps=1))
-    small_run(folder, tmp_path / "run", 32, "learned")
 
 
 def test_refused_runs(folder, trained, tmp_path):

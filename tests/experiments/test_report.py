@@ -48,14 +48,6 @@ def test_the_committed_report_is_that_of_its_results(tmp_path):
     assert drawn == {path.name for path in (ROOT / "docs" / "assets" / "report").iterdir()}
 
 
-def test_the_report_is_for_three_minutes():
-    page = REPORT.read_text(encoding="utf-8")
-    assert len(page.splitlines()) <= 400 and len(page.split()) <= 8000
-    assert re.findall("^### Table (.):", page, re.MULTILINE) == list("12345")
-    files = [path for path in recorded.RESULTS.rglob("*") if path.is_file()]
-    assert len(files) <= 60 and sum(path.stat().st_size for path in files) <= 8e6
-
-
 def test_a_run_of_ones_own(tmp_path, monkeypatch):
     """From the command that runs experiments to the page, which says what is missing; later with recorded results."""
     monkeypatch.chdir(tmp_path)
@@ -64,15 +56,12 @@ def test_a_run_of_ones_own(tmp_path, monkeypatch):
     command.main(["report", "--results", "runs"])
     page = Path("runs/report.md").read_text()
     _, about = run.read(Path("runs/any/decay.parquet"))
-    cells = lines_of(page, r"[decay](any/decay.parquet)" + (" †" if "-dirty" in about["commit"] else ""))[0].split(
-        " | "
-    )
-    assert cells[-1].startswith(f"{about['date'][:10]}, {about['commit']}, ")
+    (line,) = lines_of(page, r"[decay](any/decay.parquet)" + (" †" if "-dirty" in about["commit"] else ""))
+    assert line.split(" | ")[-1].startswith(f"{about['date'][:10]}, {about['commit']}, ")
     assert "**smoke run** †" in lines_of(page, "C-09")[0] and "only shows that the program works" in page
     assert "0.72: head size 64" in lines_of(page, "C-04")[0] and lines_of(page, "C-04")[0].endswith("| – |")
-    assert "**not run**" in lines_of(page, "C-16")[0] and lines_of(page, "MRPC") == [
-        "| MRPC | 88.9 | 89.5 | – | – | – |"
-    ]
+    assert "**not run**" in lines_of(page, "C-16")[0]
+    assert lines_of(page, "MRPC") == ["| MRPC | 88.9 | 89.5 | – | – | – |"]
     assert "`python -m experiments fine-tuning --scale small --output runs --data data` adds our numbers" in page
     assert re.search(r"^Not run yet: permutation, .*, translation\.$", page, re.MULTILINE)
     assert [path.name for path in Path("runs/assets/report").iterdir()] == ["figure2.svg"]

@@ -36,11 +36,8 @@ def counts(text, symbols):
 
 
 def smaller(settings):
-    design = small_design(settings["designs"]["zh-sentences"])
-    return {
-        "designs": {"zh-sentences": design},
-        "search": settings["search"] | {"rates": [1e-4, 1e-3, 1e-2], "beyond": 0},
-    }
+    search = settings["search"] | {"rates": [1e-4, 1e-3, 1e-2], "beyond": 0}
+    return {"designs": {"zh-sentences": small_design(settings["designs"]["zh-sentences"])}, "search": search}
 
 
 def test_similar_texts(tmp_path):

@@ -72,6 +72,7 @@ def sets(tmp_path_factory):
     make_tables(folder / "glue", "mrpc", lambda: english(rng), "label", *pair)
     make_tables(folder / "glue", "stsb", lambda: english(rng), "score", *pair)
     make_tables(folder / "zh_cls", "chnsenticorp", lambda: chinese(rng, 30), "label", "text")
+    write_lines(folder / "en_books" / "books_valid.jsonl", [dict(text=english(rng) * 40) for _ in range(8)])
     # Some of a test file's texts are in the train file, with another label.
     path = folder / "zh_cls" / "chnsenticorp_test.tsv"
     trained = (folder / "zh_cls" / "chnsenticorp_train.tsv").read_text().splitlines()[1:4]
@@ -115,10 +116,8 @@ def test_task_files_are_the_sets_without_what_was_trained_on(sets, tmp_path):
 
 def test_quotation_marks_are_text(tmp_path):
     (tmp_path / "a.tsv").write_text('text\tlabel\n"so\u2028 he" said\t1\r\n"\t0\n')
-    assert tuned_models.read_table(tmp_path / "a.tsv") == [
-        {"text": '"so\u2028 he" said', "label": "1"},
-        {"text": '"', "label": "0"},
-    ]
+    rows = [(row["text"], row["label"]) for row in tuned_models.read_table(tmp_path / "a.tsv")]
+    assert rows == [('"so\u2028 he" said', "1"), ('"', "0")]
 
 
 def test_triples_have_one_cause_and_parts_share_no_document(sets):
@@ -146,9 +145,8 @@ def test_triples_have_one_cause_and_parts_share_no_document(sets):
 
 
 def check_rates(rows, arm, chosen):
-    tried = {
-        row["learning_rate"]: row["value"] for row in rows if (row["measure"], row["arm"]) == (judge.SHORT_RUN, arm)
-    }
+    found = [row for row in rows if (row["measure"], row["arm"]) == (judge.SHORT_RUN, arm)]
+    tried = {row["learning_rate"]: row["value"] for row in found}
     assert list(tried) == [1e-3, 1e-2] and min(tried.values()) == tried[chosen]
 
 
@@ -272,16 +270,10 @@ def test_stages(sets, tmp_path):
 
 
 def test_rows_of_the_same_masked_tokens(monkeypatch):
-    """A shorter row is the middle of the longest one between [CLS] and [SEP], and asks for the same tokens."""
-    text_BT, asked = torch.arange(28).view(2, 14), torch.zeros(2, 14, dtype=torch.bool)
-    asked[:, 5:9] = True
-    middle = table4_staged._middle(text_BT, 6)
-    assert middle.tolist() == [list(range(4, 10)), list(range(18, 24))]
-    assert table4_staged._between(middle, 98, 99).tolist() == [[98, *range(4, 10), 99], [98, *range(18, 24), 99]]
-    inner = table4_staged._middle(torch.ones_like(asked), 4, outside=False)
-    assert inner.tolist() == asked.tolist()
-
-    # Words of two tokens are masked as a whole, and alike in each row; a document that is too short has no rows.
+    """Words of two tokens are masked as a whole, and alike in each row; a document that is too short has no rows. A
+    shorter row is the middle of the longest one."""
+    assert table4_staged._middle(torch.arange(14)[None], 6).tolist() == [list(range(4, 10))]
+    assert table4_staged._middle(torch.ones(1, 8), 4, outside=0).tolist() == [[0, 0, 1, 1, 1, 1, 0, 0]]
     documents = [torch.arange(100, 109), torch.arange(5), torch.arange(50)]
     found = SimpleNamespace(documents=3, document=lambda i: (documents[i], documents[i] % 2 == 0))
     monkeypatch.setattr(roformer_cpp, "ShardDataset", lambda *_, **__: found)
@@ -295,8 +287,6 @@ def test_rows_of_the_same_masked_tokens(monkeypatch):
 
 def test_fine_tuning(sets, tmp_path, monkeypatch):
     """The first body of an arm chooses the rate of the others."""
-    rng = random.Random(5)
-    write_lines(sets / "en_books" / "books_valid.jsonl", [dict(text=english(rng) * 40) for _ in range(8)])
     monkeypatch.setattr(table2_glue, "ARMS", ("rope",))
 
     def smaller(settings):
@@ -324,9 +314,7 @@ def test_fine_tuning(sets, tmp_path, monkeypatch):
     ],
 )
 def test_the_rest_of_glue(name, measures, sets, tmp_path, monkeypatch):
-    """The tables with GLUE's own columns."""
     rng, pair = random.Random(6), ("sentence1", "sentence2")
-    write_lines(sets / "en_books" / "books_valid.jsonl", [dict(text=english(rng) * 40) for _ in range(8)])
     columns = {"cola": ("label", "sentence"), "rte": ("label", *pair), "qnli": ("label", "question", "sentence")}
     columns |= {"qqp": ("is_duplicate", "question1", "question2"), "mnli": ("gold_label", *pair)}
     for table, names in columns.items():
@@ -358,11 +346,8 @@ def test_long_texts(sets, tmp_path):
     check_rules("long-texts", rows)
     found = values(rows)
     for _, arm, _ in (key for key in found if key[0] == "SCM, accuracy"):
-        assert (
-            found["triples, accuracy", arm, 1] * 64 % 1
-            == found["triples, accuracy on valid records", arm, 1] * 16 % 1
-            == 0
-        )
+        on_valid = found["triples, accuracy on valid records", arm, 1]
+        assert found["triples, accuracy", arm, 1] * 64 % 1 == on_valid * 16 % 1 == 0
         assert round(7 * found["SCM, accuracy", arm, 1], 9) % 1 == 0
     by_length = {row["step"]: row["value"] for row in rows if row["measure"] == table5_long_texts.BY_LENGTH}
     assert list(by_length) == [128, 256] and by_length[256] == found["triples, accuracy", "RoFormer at 256", 1]
@@ -409,9 +394,8 @@ def test_the_bag_of_words_of_triples(sets, tmp_path):
     rng = random.Random(6)
     files = {split: tmp_path / f"{split}.jsonl" for split in ("train", "test")}
     for file in files.values():
-        write_lines(
-            file, [{name: chinese(rng, 30) for name in "ABC"} | dict(label=rng.choice("BC")) for _ in range(40)]
-        )
+        rows = [{name: chinese(rng, 30) for name in "ABC"} | dict(label=rng.choice("BC")) for _ in range(40)]
+        write_lines(file, rows)
     sides = {split: tuned_models.read_lines(file) for split, file in files.items()}
 
     def counts(text):

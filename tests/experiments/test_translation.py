@@ -24,10 +24,9 @@ def write_pairs(folder, name, count):
 
 @pytest.fixture
 def data(tmp_path):
-    folder = tmp_path / "data"
     for name, count in (("train", 120), ("val", 8), ("test2016", 10)):
-        write_pairs(folder / "multi30k_en_de", name, count)
-    return folder
+        write_pairs(tmp_path / "data" / "multi30k_en_de", name, count)
+    return tmp_path / "data"
 
 
 def test_test_files_of_different_lengths(data, tmp_path):
@@ -44,11 +43,8 @@ def smaller(settings):
     sizes = {"steps": 100, "max_tokens": 256, "checkpoint_every_steps": 20, "evaluate_every_steps": 100}
     schedule = settings["run"]["schedule"] | {"learning_rate": 2e-2, "warmup_steps": 20}
     search = {"rates": [2e-2], "steps": 8, "seed": 1000, "beyond": 0, "lower": 0}
-    return {
-        "run": settings["run"] | sizes | {"model": model, "schedule": schedule},
-        "search": search,
-        "vocabulary": 280,
-    }
+    run = settings["run"] | sizes | {"model": model, "schedule": schedule}
+    return {"run": run, "search": search, "vocabulary": 280}
 
 
 def test_translation(data, tmp_path):
@@ -66,9 +62,8 @@ def test_translation(data, tmp_path):
     written = json.loads((tmp_path / "out" / "runs" / "translation" / "rope" / "seed-1" / "run.json").read_text())
     assert written["translation"]["schedule"]["kind"] == "inverse_sqrt"
     assert max(found["BLEU", arm, 1] for arm in ("sinusoidal", "rope")) > 0
-    low, high = (
-        found[f"BLEU, paired bootstrap over lines: {end}", "rope less sinusoidal", None] for end in ("low", "high")
-    )
+    ends = (f"BLEU, paired bootstrap over lines: {end}" for end in ("low", "high"))
+    low, high = (found[end, "rope less sinusoidal", None] for end in ends)
     assert low <= found["BLEU", "rope", 1] - found["BLEU", "sinusoidal", 1] <= high
     # What is finished is not done again, also without the weights.
     for weights in (tmp_path / "out").rglob("model.safetensors"):

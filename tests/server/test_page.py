@@ -105,17 +105,18 @@ class Panel:
     def texts(self, selector):
         return [each.text for each in self.all(selector)]
 
-    def fill(self, **fields):
+    def start(self, **fields):
+        """Submits the form with these fields."""
         for name, value in fields.items():
             field = self.find(f"[name={name}]")
             if field.tag_name == "select":
                 Select(field).select_by_visible_text(value)
             else:
                 self.browser.execute_script("arguments[0].value = arguments[1]", field, str(value))
+        self.find("[type=submit]").click()
 
     def submit(self, **fields):
-        self.fill(**fields)
-        self.find("[type=submit]").click()
+        self.start(**fields)
         self.finish()
 
     def is_busy(self):
@@ -123,6 +124,12 @@ class Panel:
 
     def finish(self):
         self.wait(lambda: not self.is_busy())
+
+    def cancel(self):
+        self.wait(self.find(".cancel").is_displayed)
+        self.find(".cancel").click()
+        self.finish()
+        assert self.status == "Cancelled."
 
     @property
     def status(self):
@@ -161,10 +168,8 @@ def test_similarity(browser, server):
 
 
 def sparse_scores(server, query, texts):
-    asked, *rows = (
-        {each["index"]: each["value"] for each in row}
-        for row in server.post("/embed_sparse", {"inputs": [query, *texts], "model": "sparse"})
-    )
+    result = server.post("/embed_sparse", {"inputs": [query, *texts], "model": "sparse"})
+    asked, *rows = ({each["index"]: each["value"] for each in row} for row in result)
     return [sum(value * asked.get(index, 0) for index, value in row.items()) for row in rows]
 
 
@@ -231,9 +236,8 @@ def test_fill_mask(browser, server):
 
 def test_classify(browser, server):
     panel = Panel(browser, server, "classify")
-    for second in ("", "the cat"):
+    for second, given in (("", [["abc de"]]), ("the cat", [["abc de", "the cat"]])):
         panel.submit(text="abc de", second=second)
-        given = [["abc de", second] if second else ["abc de"]]
         labels = server.post("/predict", {"inputs": given, "model": "classes"})[0]
         assert panel.texts("td:first-child") == [each["label"] for each in labels]
         assert panel.texts("td:last-child") == [f"{each['score']:.4f}" for each in labels]
@@ -249,14 +253,11 @@ def test_write(browser, server):
     assert panel.find(".prompt").text == "abc"
     assert ("limit" if choice["finish_reason"] == "length" else "ended") in panel.status
     # The text appears while it is written.
-    panel.fill(max_tokens=25000, temperature=0)
-    panel.find("[type=submit]").click()
+    panel.start(max_tokens=25000, temperature=0)
     panel.wait(lambda: panel.all(".added") and len(panel.find(".added").get_property("textContent")) > 50)
     assert panel.is_busy()
-    panel.wait(panel.find(".cancel").is_displayed)
-    panel.find(".cancel").click()
-    panel.finish()
-    assert panel.status == "Cancelled." and panel.find(".added").is_displayed()
+    panel.cancel()
+    assert panel.find(".added").is_displayed()
 
 
 def decay(frequencies, distance):
@@ -306,16 +307,14 @@ def test_rotation(browser, server, folders):
 
 def test_a_slow_answer(browser, server):
     panel = Panel(browser, server, "search")
-    panel.fill(texts="\n".join(f"word {i:b} and {i}" for i in range(40000)))
-    panel.find("[type=submit]").click()
+    panel.start(texts="\n".join(f"word {i:b} and {i}" for i in range(40000)))
     panel.wait(panel.find("progress").is_displayed)
     assert panel.status == "Computing …" and panel.is_busy()
     panel.wait(lambda: float(panel.find("progress").get_attribute("value") or 0) > 0)
     assert panel.find("progress").get_attribute("max") == "40000"
     panel.wait(lambda: re.fullmatch(r"[1-9]\d* s", panel.find(".seconds").text))
-    panel.find(".cancel").click()
-    panel.finish()
-    assert panel.status == "Cancelled." and panel.error == "" and not panel.find("progress").is_displayed()
+    panel.cancel()
+    assert panel.error == "" and not panel.find("progress").is_displayed()
     assert browser.switch_to.active_element == panel.find("[type=submit]")
     panel.submit(texts="\n".join(LINES))
     assert panel.status.startswith("5 texts ranked.")

@@ -11,8 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -80,10 +80,9 @@ def activated(listener, count=1, process="os.getpid()"):
 def test_a_socket_of_the_manager(model, tmp_path, family):
     """Clients that come before the server, or while it is exchanged, wait for their replies."""
     path = tmp_path / "socket"
+    addresses = {socket.AF_INET: ("127.0.0.1", 0), socket.AF_INET6: ("::1", 0), socket.AF_UNIX: str(path)}
     with socket.socket(family) as listener:
-        listener.bind(
-            {socket.AF_INET: ("127.0.0.1", 0), socket.AF_INET6: ("::1", 0), socket.AF_UNIX: str(path)}[family]
-        )
+        listener.bind(addresses[family])
         listener.listen()
         for _ in range(2):
             connection = http.client.HTTPConnection("localhost")
@@ -98,7 +97,6 @@ def test_a_socket_of_the_manager(model, tmp_path, family):
 
 
 def test_activation_by_a_program_of_systemd(model):
-    """It starts the server at the first connection."""
     program = shutil.which("systemd-socket-activate")
     if program is None:
         pytest.skip("NOT TESTED: systemd-socket-activate is not installed")
@@ -155,20 +153,15 @@ def test_memory_stays_within_its_bound(model):
     with serving("--model", model, "--max-memory", most, "--quiet") as server:
         assert server.post("/embed", {"inputs": ["a"] * 1000})
         before = peak_bytes(server.process)
-        statuses = []
 
         def send(path, body):
             try:
-                statuses.append(server.call("POST", path, body)[0])
+                return server.call("POST", path, body)[0]
             except OSError:  # the rest of a body that is refused is not read
-                statuses.append(None)
+                return None
 
-        clients = [threading.Thread(target=send, args=each) for each in bodies * 3]
-        for client in clients:
-            client.start()
-        for client in clients:
-            client.join()
-        assert {413, 429} & set(statuses) and set(statuses) <= {200, 400, 413, 429, None}, statuses
-        grown = peak_bytes(server.process) - before
-        assert grown < most, grown
+        with ThreadPoolExecutor(3 * len(bodies)) as pool:
+            statuses = set(pool.map(send, *zip(*bodies * 3, strict=True)))
+        assert {413, 429} & statuses and statuses <= {200, 400, 413, 429, None}, statuses
+        assert peak_bytes(server.process) - before < most
         assert server.post("/embed", {"inputs": ["a"] * 1000})  # what was refused gave its share back
