@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import roformer_cpp
 from encoding_case import TINY_IDS as IDS
@@ -63,6 +64,25 @@ def test_a_key_decides_alone():
     assert all_differ([first[0], *other])
     with pytest.raises(ValueError, match="dropout_key must be two numbers, seed and step, got 1"):
         model(IDS, dropout_key=[3])
+
+
+def test_a_pass_that_is_computed_again_drops_the_same():
+    """Gradient checkpointing: the backward runs the forward a second time."""
+    model = training_model()
+    given = torch.linspace(-1, 2, 2 * 9 * 37).view(2, 9, 37)
+
+    def gradients(run):
+        torch.manual_seed(4)
+        model.zero_grad()
+        ((run(IDS) + run(IDS + 1)) * given).sum().backward()  # two micro-batches
+        return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+    def forward(ids):
+        return model(ids)["logits"]
+
+    plain = gradients(forward)
+    again = gradients(lambda ids: checkpoint(forward, ids, use_reentrant=False))
+    assert any(grad.any() for grad in plain) and all(torch.equal(a, b) for a, b in zip(again, plain, strict=True))
 
 
 def test_passes_at_once_share_nothing():
