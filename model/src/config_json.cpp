@@ -7,6 +7,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/model/config.h"
+#include "rf/model/foreign_models.h"
 #include "rf/model/model_types.h"
 
 namespace rf {
@@ -349,7 +350,10 @@ ModelConfig load_config(const std::string& model_dir) {
   check_model_type(model_dir, Opens::kEncoders);
   const std::string path = model_dir + "/config.json";
   const json object = io::read_json(path);
-  return is_foreign_encoder(object) ? parse_foreign_config(object, path) : parse(object, path, UnknownKeys::kWarned);
+  if (!is_foreign_encoder(object)) return parse(object, path, UnknownKeys::kWarned);
+  ModelConfig config = parse_foreign_config(object, path);
+  read_stored_frequencies(model_dir, config);
+  return config;
 }
 
 namespace {
@@ -375,6 +379,7 @@ json foreign_json(const ModelConfig& config) {
   written.block.fused_qkv = config.block.fused_qkv;
   written.block.fused_gate = config.block.fused_gate;
   written.problems = config.problems;  // which name the file
+  if (!stored_frequencies(config, Head::kNone).empty()) written.position_encodings = config.position_encodings;
   if (written != config) {
     fail("config",
          "of a {}, training may change the head, its labels, problem_type, vocab_size and, where the family has the "

@@ -12,7 +12,9 @@
 #include "names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/half.h"
 #include "rf/io/printable.h"
+#include "rf/model/checkpoint_files.h"
 #include "rf/model/model_types.h"
 #include "rf/model/rotary_report.h"
 #include "rf/model/weights.h"
@@ -499,6 +501,47 @@ ModelConfig read_decoder_config(const std::string& model_dir) {
   if (family == nullptr || family->heads != Family::kDecoder)
     fail(path, "model_type must be {}, got {}", fmt::join(decoder_types(), ", "), io::printable(type));
   return with_names_of(file, *family, path, [&] { return read_decoder_keys(file, *family, path, model_dir); });
+}
+
+namespace {
+
+constexpr const char* kFrequencyKey = "frequencies";  // a key of the encoding rope
+
+}  // namespace
+
+void read_stored_frequencies(const std::string& model_dir, ModelConfig& config) {
+  const std::string_view end = family_of(config).frequencies;
+  if (end.empty() || checkpoint_paths(model_dir).empty()) return;
+  const CheckpointFiles files(model_dir, "model");
+  std::vector<float> values;
+  for (const auto& [name, view] : files.tensors()) {
+    if (!name.ends_with(end) || view->shape.size() != 1) continue;
+    if (!io::is_floating(view->dtype))
+      fail("weights", "{} must be floating point, got {}", io::printable(name), io::safetensors_name(view->dtype));
+    std::vector<float> own(static_cast<size_t>(view->shape[0]));
+    io::read_floats(view->dtype, view->data.data(), view->shape[0], own.data());
+    if (!values.empty() && own != values)
+      fail("weights", "all layers must have the same frequencies, got others in {}", io::printable(name));
+    values = std::move(own);
+  }
+  if (values.empty()) return;
+  std::string& options = config.position_encodings[0].options;
+  json keys = io::parse_json(options, "rope");
+  keys[kFrequencyKey] = values;
+  options = keys.dump();
+}
+
+std::vector<std::pair<std::string, std::vector<float>>> stored_frequencies(const ModelConfig& config, Head head) {
+  if (!config.is_foreign() || family_of(config).frequencies.empty()) return {};
+  const json options = io::parse_json(config.position_encodings[0].options, "rope");
+  if (!options.contains(kFrequencyKey)) return {};
+  std::vector<std::pair<std::string, std::vector<float>>> tensors;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    tensors.emplace_back(fmt::format("{}encoder.layer.{}.attention.self.{}", encoder_prefix(config, head), i,
+                                     family_of(config).frequencies),
+                         options[kFrequencyKey].get<std::vector<float>>());
+  }
+  return tensors;
 }
 
 ModelConfig load_any_config(const std::string& path) {

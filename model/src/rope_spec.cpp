@@ -345,6 +345,7 @@ const RopeTypeKeys* find_rope_type(std::string_view name) {
 RopeSpec read_rope_spec(io::StrictObject& options, const RopeShape& shape) { return SpecReader(options, shape).read(); }
 
 RopeFrequencies frequencies(const RopeSpec& spec, int64_t sequence_length) {
+  if (!spec.given.empty()) return {spec.given, std::vector<double>(spec.given.size())};
   const bool is_long = sequence_length > spec.trained_length;
   const rf_rope_scaling scaling = {.struct_size = sizeof(rf_rope_scaling),
                                    .type = row_of(spec.type).scaling,

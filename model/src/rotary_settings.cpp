@@ -32,7 +32,25 @@ TrainedFrequencies read_trainable(io::StrictObject& options) {
   fail(kSettingsWhere, "{} must be true, false or \"log\", got {}", options.path_of("trainable"), given->dump());
 }
 
+// [R/2] numbers in place of those of the rope_type.
+void read_given_frequencies(io::StrictObject& options, RopeSpec& spec) {
+  const nlohmann::json* const given = options.find("frequencies");
+  if (given == nullptr || given->is_null()) return;
+  if (spec.type != RopeType::kDefault || spec.precision != RopePrecision::kExact) {
+    fail(kSettingsWhere, "{} must be absent where rope_type is not default or precision is not exact, got {}",
+         options.path_of("frequencies"), given->dump());
+  }
+  const auto is_frequency = [](const nlohmann::json& each) { return each.is_number() && each >= 0 && each <= 1e9; };
+  const bool fits = given->is_array() && std::ssize(*given) == spec.rotary_dim / 2;
+  if (!fits || !std::ranges::all_of(*given, is_frequency)) {
+    fail(kSettingsWhere, "{} must be {} numbers of at least 0, half of the rotated dimensions, got {}",
+         options.path_of("frequencies"), spec.rotary_dim / 2, given->dump());
+  }
+  spec.given = given->get<std::vector<double>>();
+}
+
 void read_rope(io::StrictObject& options, RotarySettings& settings) {
+  read_given_frequencies(options, settings.spec);
   settings.layout = read_layout(options, RotaryLayout::kPairs);
   settings.rotates_values = options.boolean("rotary_value", false);
   settings.trained = read_trainable(options);

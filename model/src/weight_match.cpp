@@ -47,8 +47,8 @@ constexpr std::string_view kIgnoredEnds[] = {"embeddings.position_ids",
                                              ".attention.masked_bias",
                                              ".attn.bias",
                                              ".attn.masked_bias"};
-// Of models with a text model inside: what reads images and sound.
 constexpr std::string_view kContacts = "contact_head.";  // of proteins, from the attention probabilities (ESM)
+// Of models with a text model inside: what reads images and sound.
 constexpr std::string_view kOtherMedia[] = {"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio."};
 
 template <size_t N>
@@ -161,7 +161,7 @@ class Matcher {
     if (config_.is_foreign() && !has_rows && body.starts_with(kRelativeNorm)) return true;
     if (config_.is_foreign() && !family_of(config_).outer_type.empty() && starts_with_any(name, kOtherMedia))
       return true;
-    if (body.starts_with(kContacts)) return true;
+    if (config_.foreign_type.starts_with("esm") && body.starts_with(kContacts)) return true;
     if (name.starts_with("mask_predictions.") || (config_.is_foreign() && body == kLearnedPositions)) return true;
     if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); }))
       return true;

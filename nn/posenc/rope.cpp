@@ -71,7 +71,8 @@ EncodingEntry rope() {
                    .cost = "(T + S) H D",
                    .extrapolates = "with a scaling in rope_parameters; without one, poorly beyond the training length",
                    .keys = rotary_keys("pairs", {"rotary_value = false", "trainable = false (or true, \"log\")",
-                                                 "log_n = none (or position, length)"}),
+                                                 "log_n = none (or position, length)",
+                                                 "frequencies = those of rope_parameters (or R/2 numbers)"}),
                    .pairwise = EncodingInfo::Pairwise::kNo},
           .make = construct<Rope>};
 }

@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
@@ -314,6 +315,10 @@ StoredTensors stored_tensors(const Model& model) {
     const auto found = std::ranges::find(renamed, spec.name, &std::pair<std::string, std::string>::first);
     if (found != renamed.end()) spec.name = found->second;
     spec.name = file_name(model.config(), model.head(), spec.name);
+  }
+  for (const auto& [name, values] : stored_frequencies(model.config(), model.head())) {
+    stored.specs.push_back({file_name(model.config(), model.head(), name), {std::ssize(values)}, WeightRole::kBuffer});
+    stored.values.push_back(at::tensor(values));
   }
   return stored;
 }

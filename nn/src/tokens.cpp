@@ -56,11 +56,15 @@ Tokens make_tokens(const Input& input, int64_t padding_id) {
 at::Tensor with_dropped(const at::Tensor& words_BTE, const Input& input, int64_t dropped_id) {
   const at::Tensor kept_BT = on_cpu(input.ids_BT).ne(dropped_id), sequence_ids_BT = on_cpu(sequences_of(input));
   at::Tensor share_BT = kept_BT.to(at::kFloat).mean(1, /*keepdim=*/true);
-  if (sequence_ids_BT.defined()) {
+  if (input.sequence_ids_BT.defined()) {
     const at::Tensor same_BTT = sequence_ids_BT.unsqueeze(2).eq(sequence_ids_BT.unsqueeze(1));
     share_BT = same_BTT.logical_and(kept_BT.unsqueeze(1)).sum(-1) / same_BTT.sum(-1);
+  } else if (sequence_ids_BT.defined()) {
+    const at::Tensor shown_BT = sequence_ids_BT.ge(0);
+    share_BT = shown_BT.logical_and(kept_BT).sum(1, /*keepdim=*/true) / shown_BT.sum(1, /*keepdim=*/true);
   }
-  const at::Tensor scale_BT1 = on_device((kept_BT / share_BT).unsqueeze(-1), words_BTE.device());
+  constexpr double kLeast = 1e-9;  // of texts of this token alone, which become 0
+  const at::Tensor scale_BT1 = on_device((kept_BT / share_BT.clamp_min(kLeast)).unsqueeze(-1), words_BTE.device());
   return (words_BTE * scale_BT1).to(words_BTE.scalar_type());
 }
 

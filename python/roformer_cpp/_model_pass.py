@@ -232,18 +232,22 @@ class Pass:
     # ---- what the encoding does, in plain calls and in compiled code
 
     def with_dropped(self, words: Tensor, ids: Tensor) -> Tensor:
-        """Embeddings of the token ``dropped_id`` become 0, and others are divided by their share of a sequence."""
-        scale, dropped = self.layout.get("embedding_scale", 1), self.layout.get("dropped_id", -1)
+        """In models with ``dropped_id``: embeddings of this token become 0, and the others are scaled and divided by
+        their share of a sequence."""
+        dropped = self.layout["dropped_id"]
         if dropped < 0:
             return words
         kept = ids.ne(dropped)
-        if self.sequences is None:
-            share = kept.float().mean(1, keepdim=True)
-        else:
-            sequences = self.sequences.to(ids.device)
+        share = kept.float().mean(1, keepdim=True)
+        if self.packed is not None:
+            sequences = self.packed.to(ids.device)
             same = sequences.unsqueeze(2).eq(sequences.unsqueeze(1))
             share = (same & kept.unsqueeze(1)).sum(-1) / same.sum(-1)
-        return (words * (scale * kept / share).unsqueeze(-1)).to(words.dtype)
+        elif self.sequences is not None:
+            shown = self.sequences.to(ids.device).ge(0)
+            share = (shown & kept).sum(1, keepdim=True) / shown.sum(1, keepdim=True)
+        scale = self.layout["embedding_scale"] * kept / share.clamp_min(1e-9)
+        return (words * scale.unsqueeze(-1)).to(words.dtype)
 
     def words(self, words: Tensor, ids: Tensor) -> Tensor:
         return self.encoding.words(words, ids, self.positions.to(ids.device)) if self.encoding.changes_words else words

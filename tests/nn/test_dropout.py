@@ -1,5 +1,4 @@
-"""Dropout of models: where its draws come from (nn/include/rf/nn/model.h). Rates and scales are tested in C++, passes
-that are computed again in tests/python/test_torch_module.py."""
+"""Dropout of models: where its draws come from (nn/include/rf/nn/model.h). Rates and scales are tested in C++."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -49,6 +49,21 @@ def test_the_mask_of_unilm(prefixes, kernel):
     assert (causal - out).abs().max() > tol.VISIBLE
 
 
+@pytest.mark.parametrize("kernel", ("fused", "explicit", "ref"))
+def test_packed_sequences(kernel):
+    lengths, prefixes = (70, 1, 0, 33), (31, 0, 4, 33)
+    ends = torch.tensor([0, *np.cumsum(lengths)])
+    q, k, v = drawn(1, sum(lengths), torch.float32 if kernel == "fused" else torch.float64)
+    out = attention(
+        q, k, v, is_causal=True, cu_seqlens=ends, prefix=torch.tensor(prefixes, dtype=torch.int32), kernel=kernel
+    )
+    for begin, length, prefix in zip(ends.tolist(), lengths, prefixes, strict=False):
+        own = slice(begin, begin + length)
+        alone = formula(*(x[:, own].double() for x in (q, k, v)), unilm(types_of((prefix,), length)))
+        atol = tol.FUSED_F32 if kernel == "fused" else tol.PATHS_F64
+        torch.testing.assert_close(out[:, own].double(), alone, atol=atol, rtol=atol)
+
+
 def test_tiles_that_nobody_sees_are_not_read():
     """Keys far behind a query and its prefix may be anything."""
     q, k, v = drawn(1, 400, torch.float32)

@@ -90,6 +90,20 @@ def test_redraw_schedule(name, every):
     assert module.calls.item() == 8 and module.redraws.item() == (2 if every else 0)
 
 
+@pytest.mark.parametrize("stop", [1, 2])
+def test_resume_continues_identically(stop):
+    options = {"feature_map": "favor", "num_features": 6, "redraw_every": 2, "seed": 9}
+    module = LinearAttention(4, 1, **options).train()
+    for _ in range(stop):
+        module(X, X, X)
+    saved = {name: value.clone() for name, value in module.state_dict().items()}
+    assert set(saved) == {"projection", "redraws", "calls"}
+    straight = [module(X, X, X) for _ in range(5)]
+    resumed = LinearAttention(4, 1, **options).train()
+    resumed.load_state_dict(saved)
+    assert all(torch.equal(out, resumed(X, X, X)) for out in straight)
+
+
 def test_backward_after_a_redraw():
     """Gradients of a call are those of its own vectors, drawn over or not."""
     options = {"feature_map": "favor", "num_features": 6, "redraw_every": 1}

@@ -199,7 +199,8 @@ def test_attention_over_the_longest_sequence(dtype, kernel, is_causal):
     open_TS = np.tri(3, len(keys), len(keys) - 3, dtype=bool) | (not is_causal)
     positions = torch.from_numpy(queries), torch.from_numpy(keys)
     terms = xpos_of().terms(*positions, dtype=dtype)
-    ours = roformer_cpp.attention(q, k, v, terms, is_causal=is_causal, kernel=kernel)
+    places = {"positions": positions[0], "key_positions": positions[1]}
+    ours = roformer_cpp.attention(q, k, v, terms, **places, is_causal=is_causal, kernel=kernel)
     q, k, v = (x[0].double().numpy() for x in (q, k, v))
     scores_TSH = xpos_scores(q, k, queries, keys) / math.sqrt(HEAD_DIM)
     weights = np.exp(np.where(open_TS[..., None], scores_TSH - scores_TSH.max(1, keepdims=True), -np.inf))
@@ -475,3 +476,22 @@ def test_coefficients_are_trained_where_asked_for(trainable):
     for _, each in coefficients:
         assert each.requires_grad == trainable
         assert (each.grad is not None and each.grad.abs().max() > 0) == trainable
+
+
+def test_given_frequencies():
+    given = [0.5, 0.25, 0.0, 3.0]
+    encoding = roformer_cpp.encoding("rope", head_dim=8, frequencies=given)
+    terms = encoding.terms(torch.tensor([0, 3, 1000]), dtype=torch.float64)
+    angles = np.outer([0, 3, 1000], given)
+    np.testing.assert_allclose(terms.key.cos.squeeze().numpy(), np.cos(angles), rtol=tolerances.T1_RTOL, atol=tolerances.T1_ATOL)
+    np.testing.assert_allclose(terms.key.sin.squeeze().numpy(), np.sin(angles), rtol=tolerances.T1_RTOL, atol=tolerances.T1_ATOL)
+
+
+@pytest.mark.parametrize("keys, words", [
+    ({"frequencies": [1.0, 0.5]}, r"frequencies must be 4 numbers of at least 0, .*, got \[1.0,0.5\]"),
+    ({"frequencies": [1.0, 0.5, -1, 2]}, "frequencies must be 4 numbers"), ({"frequencies": "x"}, "must be 4 numbers"),
+    ({"frequencies": [1.0] * 4, "rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "must be absent where"),
+])  # fmt: skip
+def test_frequencies_that_are_refused(keys, words):
+    with pytest.raises((ValueError, RuntimeError), match=words):
+        roformer_cpp.encoding("rope", head_dim=8, **keys)

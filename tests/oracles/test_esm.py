@@ -1,5 +1,6 @@
 """The tokenizer of ESM-2 and ESM-1b, and texts with masks, beside transformers."""
 
+import itertools
 import json
 import random
 
@@ -48,6 +49,33 @@ def test_tokenizer(folder):
     check(roformer_cpp.Tokenizer(folder), transformers.AutoTokenizer.from_pretrained(folder / "saved"))
 
 
+BASES = [
+    "<unk>",
+    "<pad>",
+    "<mask>",
+    "<cls>",
+    *("".join(each) for each in itertools.product("ACGT", repeat=3)),
+    *"ACGTN",
+]
+
+
+@pytest.mark.parametrize("end", [None, "N"])
+def test_nucleotides(end, tmp_path):
+    """Words of several letters, and an end token that is null or another: as in nucleotide-transformer."""
+    probe.write_vocabulary(tmp_path / "vocab.txt", BASES)
+    config = {"tokenizer_class": "EsmTokenizer", "eos_token": end, "model_max_length": 1000}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), roformer_cpp.Tokenizer(tmp_path)
+    ours.save_pretrained(tmp_path / "saved")
+    saved, draw = roformer_cpp.Tokenizer(tmp_path / "saved"), random.Random(2)
+    for _ in range(300):
+        text = "".join(draw.choices("ACGTACGTACGTN x", k=draw.randrange(1, 30)))
+        assert ours.encode(text) == saved.encode(text) == theirs(text)["input_ids"], text
+    if end is None:
+        with pytest.raises(ValueError, match="pair"):
+            ours.encode("A", "C")
+
+
 def test_offsets(folder):
     text = "M k蛋 <mask>é,K"
     found = roformer_cpp.Tokenizer(folder)(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -72,10 +100,9 @@ def test_masks(family, tmp_path):
 
 
 def test_published_files(tmp_path):
-    """Of facebook/esm2_t6_8M_UR50D: its keys, and its tensors that no class reads."""
+    """Of facebook/esm2_t6_8M_UR50D: its keys, tensors that no class reads, and frequencies that were rounded once."""
     make_encoder("esm", "ForMaskedLM", tmp_path)
-    rows, path = rows_of(), tmp_path / "model.safetensors"
-    theirs = Engine(tmp_path).logits(rows)
+    path = tmp_path / "model.safetensors"
     keys = {"classifier_dropout": None, "esmfold_config": None, "is_folding_model": False, "vocab_list": None}
     keys |= {"hidden_act": "gelu", "torch_dtype": "float32", "transformers_version": "4.25.0.dev0"}
     config = json.loads((tmp_path / "config.json").read_text())
@@ -83,12 +110,37 @@ def test_published_files(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | keys))
     tensors = {name.replace(".gamma", ".weight").replace(".beta", ".bias"): x for name, x in load_file(path).items()}
     frequencies = tensors.pop("esm.encoder.layer.*.attention.self.rotary_embeddings.inv_freq")
-    for i in range(2):
-        tensors[f"esm.encoder.layer.{i}.attention.self.rotary_embeddings.inv_freq"] = frequencies
+    rounded = frequencies.astype(np.float16).astype(np.float32)
+    assert (rounded != frequencies).any()
+    tensors |= {f"esm.encoder.layer.{i}.attention.self.rotary_embeddings.inv_freq": rounded for i in range(2)}
     tensors["esm.embeddings.position_ids"] = np.arange(64)[None]
     tensors["esm.embeddings.position_embeddings.weight"] = np.ones((64, 48), np.float32)
+    save_file(tensors, path, {"format": "pt"})
+    oracle = transformers.EsmForMaskedLM.from_pretrained(tmp_path).eval()
+    assert torch.equal(oracle.esm.rotary_embeddings.inv_freq, torch.from_numpy(rounded))
+    (row,) = rows_of((700,))
+    with torch.no_grad():
+        theirs = oracle(torch.tensor(row)[None].long()).logits[0].numpy()
+    module = roformer_cpp.load_model(tmp_path)
+    module.save(tmp_path / "saved")
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", length=700)
+    graph = run(tmp_path / "model.onnx", row[None], np.ones_like(row)[None], None)["logits"][0]
+    for ours in (Engine(tmp_path).logits([row]), Engine(tmp_path / "saved").logits([row]), graph):
+        assert_close(ours, theirs)
+    assert_close(module(torch.tensor(row)[None].long())["logits"][0].detach().numpy(), theirs)
+    tensors["esm.encoder.layer.1.attention.self.rotary_embeddings.inv_freq"] = frequencies
     save_file(tensors, path)
-    assert np.array_equal(Engine(tmp_path).logits(rows), theirs)
+    with pytest.raises(EngineError, match="all layers must have the same frequencies, got others"):
+        Engine(tmp_path)
+
+
+def test_masks_alone(tmp_path):
+    """transformers divides 0 by 0."""
+    make_encoder("esm", "Model", tmp_path)
+    row = np.array([9, 9], np.int32)
+    ours = Engine(tmp_path).hidden([row])
+    assert np.isfinite(ours).all()
+    assert_close(roformer_cpp.load_model(tmp_path)(torch.tensor(row)[None].long())["hidden"][0].detach().numpy(), ours)
 
 
 @pytest.mark.parametrize(

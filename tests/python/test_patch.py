@@ -172,6 +172,26 @@ def test_the_families_that_are_refused():
     assert refused == set(re.findall("`(.*?)`", listed))
 
 
+def test_the_page_of_model_types():
+    """Each type of the auto classes once; those whose file has the interface are not refused. Nothing is imported."""
+    from transformers.models.auto import modeling_auto as auto
+
+    page = (Path(__file__).parents[2] / "docs/patch-families.md").read_text()
+    if f"Of transformers {transformers.__version__}," not in page:
+        pytest.skip("the page is of another version of transformers (scripts/patch_page.py)")
+    results = {}
+    for result, types in re.findall(r"^\| (\w+).*\| \d+ \| (.*) \|$", page, re.MULTILINE):
+        for model_type in re.findall("`(.*?)`", types):
+            assert results.setdefault(model_type, result) == result, model_type
+    kinds = ("", "_FOR_MASKED_LM", "_FOR_CAUSAL_LM", "_FOR_SEQ_TO_SEQ_CAUSAL_LM", "_FOR_TEXT_ENCODING")
+    names = {x: name for kind in kinds[::-1] for x, name in getattr(auto, f"MODEL{kind}_MAPPING_NAMES").items()}
+    assert results.keys() == names.keys()
+    for model_type in ("bert", "llama", "t5", "gpt2", "bart", "gpt_oss"):
+        assert results[model_type] == "patched"
+    for model_type in ("bloom", "falcon", "gptj", "xlnet", "mamba", "resnet"):
+        assert results[model_type] == "refused"
+
+
 def test_bad_input():
     with pytest.raises(TypeError, match=r"^\[patch\] model must be a torch.nn.Module, got int$"):
         roformer_cpp.patch(3)

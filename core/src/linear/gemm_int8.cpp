@@ -30,7 +30,7 @@ struct QuantizedRows {
   uint8_t* bytes;
 
   // The extra line keeps rows of a power of two from meeting in the same cache lines.
-  static int64_t row_bytes(const Int8Weight& weight) { return weight.units() * kUnitDepth + kDepthStep; }
+  static int64_t row_bytes(const Int8Weight& weight) { return weight.units() * row_unit_bytes() + kDepthStep; }
   static int64_t space(const Int8Weight& weight, int64_t rows) {
     return rows * (row_bytes(weight) + int64_t{sizeof(Int8RowScale)});
   }

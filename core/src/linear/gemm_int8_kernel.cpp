@@ -47,6 +47,13 @@ HWY_INLINE FloatVec load_scaled(const T* x, const float* factors, int64_t i, int
   return factors == nullptr ? value : hn::Mul(value, load_some(factors + i, count - i));
 }
 
+int64_t row_unit_bytes() {
+#if RF_HAVE_INT8_INSTRUCTION
+  if (Int8InstructionDot::available()) return Int8InstructionDot::kRowUnit;
+#endif
+  return PortableDot::kRowUnit;
+}
+
 template <class T>
 Int8RowScale quantize_row_of(const T* x, const float* factors, int64_t count, uint8_t* to, int64_t bytes) {
   const FloatTag d;
@@ -82,6 +89,7 @@ Int8RowScale quantize_row(rf_dtype dtype, const void* x, const float* factors, i
   with_element(dtype, [&](auto element) {
     scale = quantize_row_of(static_cast<const decltype(element)*>(x), factors, count, to, bytes);
   });
+  if (row_unit_bytes() != kUnitDepth) PortableDot::widen_row(to, bytes / kUnitDepth);
   return scale;
 }
 
@@ -148,7 +156,7 @@ HWY_INLINE void multiply_rows(const Int8Tile& tile, int64_t row, int64_t column)
     HWY_UNROLL(3)
     for (int l = 0; l < Dot::kVectors; ++l) sums[i][l] = hn::Zero(d);
   }
-  for (int64_t unit = 0; unit < tile.units; ++unit, a += kUnitDepth, b += kUnitBytes) {
+  for (int64_t unit = 0; unit < tile.units; ++unit, a += Dot::kRowUnit, b += kUnitBytes) {
     typename Dot::Columns columns[Dot::kVectors];
     HWY_UNROLL(3)
     for (int l = 0; l < Dot::kVectors; ++l) columns[l] = Dot::columns(b + l * kLanes * kUnitDepth);
@@ -229,11 +237,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace rf::core {
 
+HWY_EXPORT(row_unit_bytes);
 HWY_EXPORT(quantize_row);
 HWY_EXPORT(pack_panel);
 HWY_EXPORT(multiply_panel);
 HWY_EXPORT(scale_panel);
 HWY_EXPORT(store_panel);
+
+int64_t row_unit_bytes() { return HWY_DYNAMIC_DISPATCH(row_unit_bytes)(); }
 
 Int8RowScale quantize_row(rf_dtype dtype, const void* x, const float* factors, int64_t count, uint8_t* to,
                           int64_t bytes) {

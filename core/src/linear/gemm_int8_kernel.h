@@ -11,7 +11,11 @@ struct Int8RowScale {
   int32_t zero;
 };
 
-// A row of x, times `factors` unless nullptr, to `bytes` bytes, a multiple of kDepthStep.
+// Of a unit in a quantised row: kUnitDepth, or twice that where the products are of 16 bits.
+int64_t row_unit_bytes();
+
+// A row of x, times `factors` unless nullptr, as bytes, `bytes` of them, a multiple of kDepthStep. to: bytes /
+// kUnitDepth units of row_unit_bytes().
 Int8RowScale quantize_row(rf_dtype dtype, const void* x, const float* factors, int64_t count, uint8_t* to,
                           int64_t bytes);
 
@@ -26,7 +30,7 @@ struct Int8Source {
 // kPanelColumns times to.units().
 void pack_panel(const Int8Source& from, int64_t panel, Int8Weight& to, uint32_t* space);
 
-// Rows of bytes times a panel.
+// Quantised rows times a panel.
 struct Int8Tile {
   const uint8_t* rows = nullptr;
   int64_t row_bytes = 0;  // from one to the next

@@ -3,8 +3,8 @@
 //
 //   VNNI          one instruction for the four, of AVX-512 or of AVX
 //   AMX           the same for 16 rows by 16 columns by 16 lanes
-//   AVX2, SSE4    bytes 0 and 2, and bytes 1 and 3, widened to 16 bits; an instruction multiplies and adds two. (The
-//                 instruction for bytes saturates.)
+//   AVX2, SSE4    bytes 0 and 2, and bytes 1 and 3, widened to 16 bits, of rows once for all columns; an instruction
+//                 multiplies and adds two. (The instruction for bytes saturates.)
 //   others        byte by byte in lanes of 32 bits
 #if defined(RF_CORE_LINEAR_INT8_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_LINEAR_INT8_DOT_INL_H_
@@ -54,6 +54,7 @@ HWY_INLINE IntVec load_units(const int8_t* from) {
 struct Int8InstructionDot {
   static constexpr bool kAvx512 = HWY_TARGET == HWY_AVX3;
   static constexpr int kRows = kAvx512 ? 8 : 4, kVectors = kAvx512 ? 3 : 2;  // sums that fit into registers
+  static constexpr int64_t kRowUnit = kUnitDepth;                            // bytes of a unit in a quantised row
   using Columns = IntVec;
   static HWY_INLINE bool available() {
 #if HWY_TARGET == HWY_AVX3
@@ -106,16 +107,24 @@ inline HWY_NOINLINE void multiply_panel_in_amx(const Int8Tile& tile) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
 struct PortableDot {
   static constexpr int kRows = 4, kVectors = kLanes == 16 ? 3 : 2;
+  static constexpr int64_t kRowUnit = 2 * kUnitDepth;
   using Tag16 = hn::Repartition<int16_t, IntTag>;
   using Vec16 = hn::Vec<Tag16>;
   struct Columns {
     Vec16 even, odd;
   };
+  // Bytes 0 and 2 of each unit, then 1 and 3, as 16 bits; in place, from the back.
+  static void widen_row(uint8_t* row, int64_t units) {
+    const hn::RebindToUnsigned<IntTag> d;
+    const auto low = hn::Set(d, 0x00FF00FF);
+    auto* to = reinterpret_cast<uint32_t*>(row);
+    for (int64_t unit = units - kLanes; unit >= 0; unit -= kLanes) {
+      const auto bytes = hn::LoadU(d, to + unit);
+      hn::StoreInterleaved2(hn::And(bytes, low), hn::And(hn::ShiftRight<8>(bytes), low), d, to + 2 * unit);
+    }
+  }
   static HWY_INLINE Columns row(const uint8_t* from) {
-    const auto bytes = hn::BitCast(Tag16(), broadcast_unit(from));
-    const hn::RebindToUnsigned<Tag16> unsigned16;
-    const auto odd = hn::ShiftRight<8>(hn::BitCast(unsigned16, bytes));
-    return {hn::And(bytes, hn::Set(Tag16(), 0xFF)), hn::BitCast(Tag16(), odd)};
+    return {hn::BitCast(Tag16(), broadcast_unit(from)), hn::BitCast(Tag16(), broadcast_unit(from + kUnitDepth))};
   }
   static HWY_INLINE Columns columns(const int8_t* from) {
     const auto bytes = hn::BitCast(Tag16(), load_units(from));
@@ -130,9 +139,11 @@ struct PortableDot {
 #else
 struct PortableDot {
   static constexpr int kRows = 4, kVectors = 2;
+  static constexpr int64_t kRowUnit = kUnitDepth;
   struct Columns {
     IntVec at[kUnitDepth];
   };
+  static void widen_row(uint8_t*, int64_t) {}
   static HWY_INLINE Columns row(const uint8_t* from) {
     const IntTag d;
     return {hn::Set(d, from[0]), hn::Set(d, from[1]), hn::Set(d, from[2]), hn::Set(d, from[3])};

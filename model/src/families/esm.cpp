@@ -10,6 +10,8 @@ namespace rf {
 
 namespace {
 
+constexpr std::string_view kEsmFrequencies = "rotary_embeddings.inv_freq";  // once rounded to 16 bits
+
 void read_esm(const Keys& keys, ModelConfig& config) {
   config.embedding_norm = keys.boolean("emb_layer_norm_before", false);
   config.final_norm = true;
@@ -42,6 +44,7 @@ ModelFamily esm() {
   family.classless = {Head::kQuestionAnswering, Head::kMultipleChoice};
   family.token_types = false;
   family.rotates = true;
+  family.frequencies = kEsmFrequencies;
   family.positions = {};
   family.any_activation = false;
   family.defaults = R"({"pad_token_id": 1, "max_position_embeddings": 1026, "hidden_dropout_prob": 0.1,
@@ -62,6 +65,7 @@ ModelFamily esm1() {
     return type == nullptr || *type == "absolute";
   };
   family.rotates = false;
+  family.frequencies = "";
   family.positions = {.learned = true};
   family.read = read_esm1;
   return family;

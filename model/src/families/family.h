@@ -49,6 +49,7 @@ struct ModelFamily {
   std::string_view other_classes = "";  // all but the language model's, where they begin otherwise
   std::string_view prefix;              // of the encoder's tensors in a model with a head
   std::string_view old_prefix = "";     // the same in other files; "": none
+  std::string_view frequencies = "";    // how the names of tensors end that have the rotation's; "": computed
   bool berts_names = false;             // modules without a row are named as in BERT
   std::span<const ModuleName> modules;
   Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings

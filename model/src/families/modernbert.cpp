@@ -63,8 +63,9 @@ void read_modern(const Keys& keys, ModelConfig& config) {
 // In files of transformers 4 layers with windows rotate as the others where their own base is null.
 void rewrite_modern(nlohmann::json& object, const std::string&) {
   const auto local = object.find("local_rope_theta");
-  if (local != object.end() && local->is_null())
-    *local = object.value("global_rope_theta", find_rotary_family("modernbert")->base);
+  if (local == object.end() || !local->is_null()) return;
+  const nlohmann::json* const global = given(object, "global_rope_theta");
+  *local = global != nullptr ? *global : nlohmann::json(find_rotary_family("modernbert")->base);
 }
 
 BlockSpec block_of_files() {

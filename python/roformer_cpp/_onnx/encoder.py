@@ -81,7 +81,7 @@ class Encoder:
         x = graph.op("Gather", self.word_embeddings(), self.ids)
         if self.position.word_scale != 1:
             x = graph.op("Mul", x, graph.number(self.position.word_scale))
-        if self.files.blocks.get("dropped_id", -1) >= 0:
+        if self.files.blocks["dropped_id"] >= 0:
             x = self._with_dropped(x, self.files.blocks["dropped_id"])
         # Without a choice of the caller the first row is that of every token.
         for kind, rows in (("token", self.types), ("task", [])):
@@ -106,7 +106,8 @@ class Encoder:
             graph.reduce("ReduceSum", graph.cast(each, TensorProto.FLOAT), 1, keep=True)
             for each in (counts, self.attention_mask)
         )
-        scale = graph.op("Mul", graph.cast(is_kept, TensorProto.FLOAT), graph.op("Div", tokens, kept))
+        inverse_share = graph.op("Div", tokens, graph.op("Max", kept, graph.number(1)))
+        scale = graph.op("Mul", graph.cast(is_kept, TensorProto.FLOAT), inverse_share)
         return graph.op("Mul", x, graph.unsqueeze(scale, 2))
 
     def _rows_of_positions(self) -> str:

@@ -60,6 +60,7 @@ bool is_decoder_type(std::string_view type) {
 std::optional<DirectoryClass> class_of_model(std::string_view type) {
   if (type.empty()) return std::nullopt;
   if (type == "modernbert" || is_decoder_type(type)) return DirectoryClass{};
+  if (type == "data2vec-text" || type == "roberta-prelayernorm") type = "roberta";
   return find_class([type](const TokenizerClass& known) { return known.model_type == type; });
 }
 

@@ -401,8 +401,9 @@ class Loader {
   SequenceTemplate find_template(const Vocabulary& vocabulary) const {
     const SpecialIds& special = vocabulary.special();
     if (class_.pipeline && class_.settings->frame != nullptr) {
-      vocabulary.require({SpecialRole::kCls, SpecialRole::kSep}, dir_.string());
-      return class_.settings->frame(special.cls, special.sep);
+      const bool by_eos = class_.settings->ends_with_eos;
+      vocabulary.require({SpecialRole::kCls, by_eos ? SpecialRole::kCls : SpecialRole::kSep}, dir_.string());
+      return class_.settings->frame(special.cls, by_eos ? special.eos : special.sep);
     }
     if (const SentencePieceClass* known = class_.pieces) {
       const bool is_in_file = known->file_has_frame && (known->set == nullptr || (json_ && json_->sequence));

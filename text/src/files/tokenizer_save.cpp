@@ -265,10 +265,14 @@ std::string format_tokenizer_json(const Tokenizer& tokenizer) {
 std::string format_tokenizer_config(const Tokenizer& tokenizer) {
   const TokenizerOptions& options = tokenizer.options();
   ordered_json config = {{"tokenizer_class", class_of(tokenizer)}};
+  const auto& classes = options.pipeline.entry().classes;
+  const bool ends_with_eos = !classes.empty() && classes.front().ends_with_eos;
   if (has_byte_fallback(options) || has_unigram(options)) {
     config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
   } else if (has_byte_pairs(options)) {
     config["add_prefix_space"] = options.byte_level.add_prefix_space;
+  } else if (ends_with_eos) {
+    config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
   } else {
     config["do_lower_case"] = options.letter_case == Case::kLower;
     config["strip_accents"] = nullptr;
@@ -283,6 +287,9 @@ std::string format_tokenizer_config(const Tokenizer& tokenizer) {
     const std::string& token = name_of(tokenizer.vocabulary().special_names(), role);
     if (!token.empty()) config[std::string(config_key(role))] = token;
   }
+  const SpecialNames& names = tokenizer.vocabulary().special_names();
+  if (ends_with_eos && names.eos.empty())
+    config["eos_token"] = names.sep.empty() ? ordered_json() : ordered_json(names.sep);
   if (options.pipeline.entry().in_tokenizer_json == InTokenizerJson::kNone) {
     for (const AddedToken& token : tokenizer.added_tokens()) {
       config["added_tokens_decoder"][std::to_string(token.id)] = format_added_token(token);

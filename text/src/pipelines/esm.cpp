@@ -53,6 +53,17 @@ class EsmSplitter : public Splitter {
   const PieceTrie& vocabulary_;
 };
 
+// Without an end token there are no pairs.
+SequenceTemplate esm_template(int32_t cls, int32_t eos) {
+  SequenceTemplate frame = bert_template(cls, eos);
+  for (SequenceTemplate::Piece& piece : frame.pair) piece.type = 0;
+  if (eos < 0) {
+    frame.single.pop_back();
+    frame.pair.clear();
+  }
+  return frame;
+}
+
 }  // namespace
 
 namespace pipelines {
@@ -62,13 +73,9 @@ const PipelineEntry& esm() {
       .name = "esm",
       .classes = {{.name = "EsmTokenizer",
                    .model_type = "esm",
-                   .special = {"<pad>", "<unk>", "<cls>", "<eos>", "<mask>", "", ""},
-                   .frame =
-                       [](int32_t cls, int32_t eos) {
-                         SequenceTemplate frame = bert_template(cls, eos);
-                         for (SequenceTemplate::Piece& piece : frame.pair) piece.type = 0;
-                         return frame;
-                       }}},
+                   .special = {"<pad>", "<unk>", "<cls>", "", "<mask>", "", "<eos>"},
+                   .frame = esm_template,
+                   .ends_with_eos = true}},
       .saved_class = "EsmTokenizer",
       .in_tokenizer_json = InTokenizerJson::kNone,
       .make_splitter = [](const TokenizerOptions&, const Vocabulary&, const PieceTrie& trie) -> SplitterPtr {

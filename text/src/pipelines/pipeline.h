@@ -25,6 +25,7 @@ struct TokenizerClass {
   SpecialNames special = {};                       // its special tokens, if no file names them
   // [CLS] and [SEP] around texts; null: by tokenizer.json, or else bare texts.
   SequenceTemplate (*frame)(int32_t cls, int32_t sep) = bert_template;
+  bool ends_with_eos = false;     // the eos token is in place of [SEP]; a null one is left out
   bool trims_offsets = false;     // unless tokenizer_config.json says otherwise
   bool mask_strips_left = false;  // if no file has the token with its flags
 };

@@ -7,6 +7,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "rf/io/gguf.h"
 #include "rf/model/config.h"
@@ -23,6 +25,11 @@ bool is_foreign_decoder(const std::string& path);
 ModelConfig read_decoder_config(const std::string& model_dir);
 // Reads the configuration of a GGUF file.
 ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& file);
+
+// Puts the frequencies of the rotation into the options of the position encoding where the directory's tensors have
+// them; and the tensors to write again, by name in a model with this head.
+void read_stored_frequencies(const std::string& model_dir, ModelConfig& config);
+std::vector<std::pair<std::string, std::vector<float>>> stored_frequencies(const ModelConfig& config, Head head);
 
 // load_config(), or the configuration of a decoder.
 ModelConfig load_any_config(const std::string& path);

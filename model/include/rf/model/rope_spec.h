@@ -49,6 +49,7 @@ struct RopeSpec {
   int64_t clip_low_n = 0;                            // clipped: pairs
   std::vector<double> short_factor, long_factor;     // longrope, [R/2]: to trained_length, and beyond it
   std::vector<int64_t> mrope_section;                // pairs per axis; empty unless the reader requested it
+  std::vector<double> given;                         // [R/2], in place of the type's frequencies; empty: not given
 
   // Whether the frequencies of a sequence change as it grows.
   bool changes_with_length() const { return type == RopeType::kDynamic || type == RopeType::kLongrope; }
