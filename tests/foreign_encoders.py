@@ -18,7 +18,7 @@ GEMMA2 |= {"hidden_size_per_layer_input": 20, "embedding_dim": 36, "sliding_wind
 FOUR = {"num_hidden_layers": 4, "sliding_window": 5}
 CONVOLUTION = {"conv_kernel_size": 3, "conv_act": "gelu", "embedding_size": 20}
 OWN_KEYS = {"max_relative_positions": 9, "position_biased_input": True, "type_vocab_size": 2}
-ESM = {"pad_token_id": 1, "mask_token_id": 9}
+ESM = {"pad_token_id": 1, "mask_token_id": 59}
 # The classes' stem, its heads, and keys of the family.
 FAMILIES = {
     "nomic_bert": ("NomicBert", CLASSIFIERS, {}),
@@ -47,6 +47,8 @@ FAMILIES = {
     "esm positions": ("Esm", CLASSIFIERS, ESM | {"emb_layer_norm_before": True}),
     "albert": ("Albert", BERT_HEADS, {"embedding_size": 20, "num_hidden_layers": 3}),
 }
+# Tensors of ESM that no head computes with, or that are computed where they are absent.
+UNREAD = ("inv_freq", "contact_head.regression.weight", "contact_head.regression.bias")
 # With a module for training; of the others, the part that has none.
 UNTRAINED = {"embedding_gemma2_text": "a projection of its results"}
 UNTRAINED |= {"deberta-v2 convolution": "a convolution of its embeddings"}

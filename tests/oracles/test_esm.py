@@ -85,7 +85,7 @@ def test_offsets(folder):
 @pytest.mark.parametrize("family", ["esm", "esm positions"])
 def test_masks(family, tmp_path):
     """Embeddings of masks are 0, and the others are scaled by their share of each text of a batch."""
-    oracle = make_encoder(family, "ForMaskedLM", tmp_path, token_dropout=True)
+    oracle = make_encoder(family, "ForMaskedLM", tmp_path, token_dropout=True, mask_token_id=9)
     rows = [np.array(row, np.int32) for row in ([5, 9, 7, 9, 9, 11, 2], [9, 8], [4, 5, 6, 7])]
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row).long() for row in rows], True, padding_value=1)
     mask = ids.ne(1).long()
@@ -136,7 +136,7 @@ def test_published_files(tmp_path):
 
 def test_masks_alone(tmp_path):
     """transformers divides 0 by 0."""
-    make_encoder("esm", "Model", tmp_path)
+    make_encoder("esm", "Model", tmp_path, mask_token_id=9)
     row = np.array([9, 9], np.int32)
     ours = Engine(tmp_path).hidden([row])
     assert np.isfinite(ours).all()

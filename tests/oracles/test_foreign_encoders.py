@@ -14,7 +14,7 @@ import roformer_cpp
 import tolerances as tol
 from cli_support import refused
 from engine_case import assert_close, assert_refused, change_config
-from foreign_encoders import CASES, FAMILIES, SIZES, TRAINED, UNTRAINED, WITHOUT_GRAPH, make_encoder, rows_of
+from foreign_encoders import CASES, FAMILIES, SIZES, TRAINED, UNREAD, UNTRAINED, WITHOUT_GRAPH, make_encoder, rows_of
 from onnx_case import padded, run
 from rf_engine import Engine, EngineError
 from roformer_cpp._model_pass import Dropout
@@ -49,9 +49,6 @@ def test_engine(family, head, shape, tmp_path):
     for batches in ([rows], [[row] for row in rows]):
         ours = [engine.hidden(batch) if head == "Model" else engine.logits(batch) for batch in batches]
         assert_close(np.concatenate([each.ravel() for each in ours]), theirs)
-
-
-UNREAD = ("inv_freq", "contact_head.regression.weight", "contact_head.regression.bias")
 
 
 def read_names(path):

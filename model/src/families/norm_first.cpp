@@ -44,6 +44,8 @@ ModelFamily xlm_roberta_xl() {
              roberta_modules());
   ModelFamily family = norm_first(roberta(), "xlm-roberta-xl", "XLMRobertaXL", kModules);
   family.eps = 1e-5;
+  family.defaults = R"({"type_vocab_size": 1, "pad_token_id": 1, "max_position_embeddings": 514,
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})";
   family.read = [](const Keys& keys, ModelConfig& config) {
     roberta().read(keys, config);
     without_first_norm(keys, config);
