@@ -10,8 +10,6 @@ namespace rf {
 
 namespace {
 
-constexpr std::string_view kEsmFrequencies = "rotary_embeddings.inv_freq";  // once rounded to 16 bits
-
 void read_esm(const Keys& keys, ModelConfig& config) {
   config.embedding_norm = keys.boolean("emb_layer_norm_before", false);
   config.final_norm = true;
@@ -25,8 +23,7 @@ void read_esm(const Keys& keys, ModelConfig& config) {
 
 void read_esm1(const Keys& keys, ModelConfig& config) {
   read_esm(keys, config);
-  config.positions.padding_id = keys.integer({"pad_token_id"}, 0, config.vocab_size - 1);
-  config.positions.first_row = config.positions.padding_id + 1;
+  read_padding_row(keys, config);
 }
 
 }  // namespace
@@ -44,7 +41,7 @@ ModelFamily esm() {
   family.classless = {Head::kQuestionAnswering, Head::kMultipleChoice};
   family.token_types = false;
   family.rotates = true;
-  family.frequencies = kEsmFrequencies;
+  family.frequencies = "rotary_embeddings.inv_freq";  // once rounded to 16 bits
   family.positions = {};
   family.any_activation = false;
   family.defaults = R"({"pad_token_id": 1, "max_position_embeddings": 1026, "hidden_dropout_prob": 0.1,

@@ -150,7 +150,8 @@ void read_expert_counts(const Keys& keys, ModelConfig& config);
 Activation activation_in(const Keys& keys, const char* key, Activation fallback);
 // classifier_pooling, which must be one of `names`; absent: the first.
 std::string pooling_of(const Keys& keys, std::initializer_list<std::string_view> names);
-// Heads of RoBERTa, and their modules.
+// Positions of RoBERTa: the first is the row after that of padding. Its heads, and their modules.
+void read_padding_row(const Keys& keys, ModelConfig& config);
 HeadSpec roberta_heads();
 std::span<const ModuleName> roberta_modules();
 // Whether a text of auto_map, the authors' own classes, contains the word.

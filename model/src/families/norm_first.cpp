@@ -47,7 +47,7 @@ ModelFamily xlm_roberta_xl() {
   family.defaults = R"({"type_vocab_size": 1, "pad_token_id": 1, "max_position_embeddings": 514,
     "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})";
   family.read = [](const Keys& keys, ModelConfig& config) {
-    roberta().read(keys, config);
+    read_padding_row(keys, config);
     without_first_norm(keys, config);
   };
   return family;
@@ -62,7 +62,7 @@ ModelFamily roberta_prelayernorm() {
   ModelFamily family = norm_first(roberta(), "roberta-prelayernorm", "RobertaPreLayerNorm", kModules);
   family.prefix = "roberta_prelayernorm.";
   family.read = [](const Keys& keys, ModelConfig& config) {
-    roberta().read(keys, config);
+    read_padding_row(keys, config);
     config.final_norm = true;
   };
   return family;

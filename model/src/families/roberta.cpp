@@ -14,12 +14,12 @@ constexpr ModuleName kRobertaModules[] = {
     {"cls.predictions", "lm_head", ""},
 };
 
+}  // namespace
+
 void read_padding_row(const Keys& keys, ModelConfig& config) {
   config.positions.padding_id = keys.integer({"pad_token_id"}, 0, config.vocab_size - 1);
   config.positions.first_row = config.positions.padding_id + 1;
 }
-
-}  // namespace
 
 HeadSpec roberta_heads() {
   return {

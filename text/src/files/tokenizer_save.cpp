@@ -267,12 +267,10 @@ std::string format_tokenizer_config(const Tokenizer& tokenizer) {
   ordered_json config = {{"tokenizer_class", class_of(tokenizer)}};
   const auto& classes = options.pipeline.entry().classes;
   const bool ends_with_eos = !classes.empty() && classes.front().ends_with_eos;
-  if (has_byte_fallback(options) || has_unigram(options)) {
+  if (has_byte_fallback(options) || has_unigram(options) || ends_with_eos) {
     config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
   } else if (has_byte_pairs(options)) {
     config["add_prefix_space"] = options.byte_level.add_prefix_space;
-  } else if (ends_with_eos) {
-    config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
   } else {
     config["do_lower_case"] = options.letter_case == Case::kLower;
     config["strip_accents"] = nullptr;

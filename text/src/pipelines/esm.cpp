@@ -1,15 +1,13 @@
-// `transformers`' EsmTokenizer: the tokens of the vocabulary wherever they are in the text, the longest first; what is
-// between them is parted at white space, and unknown.
+// `transformers`' EsmTokenizer: the tokens of the vocabulary wherever they are in the text, the longest first. The
+// text between them is split at white space, and unknown.
 #include <memory>
 
+#include "chat_template/strings.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/utf8.h"
 
 namespace rf::text {
 namespace {
-
-// What str.split() of Python parts at.
-bool is_python_space(char32_t code) { return is_white_space(code) || (code >= 0x1C && code <= 0x1F); }
 
 class EsmSplitter : public Splitter {
  public:
@@ -17,35 +15,37 @@ class EsmSplitter : public Splitter {
   int64_t split(std::string_view text, WordSink& sink) override {
     check_text_size(text);
     int64_t replaced = 0;
-    size_t begin = 0;  // of what no token has matched
-    int32_t characters = 0, begin_character = 0;
-    const auto take = [&](size_t end, int32_t id) {
-      if (begin == end) return;
-      Word word = plain_word(text.substr(begin, end - begin), characters - begin_character, static_cast<int32_t>(begin),
+    size_t begin = 0, at = 0;  // of what has not been taken, and its end
+    int32_t begin_character = 0, characters = 0;
+    const auto skip = [&] {
+      begin = at;
+      begin_character = characters;
+    };
+    const auto take = [&](int32_t id) {
+      if (begin == at) return;
+      Word word = plain_word(text.substr(begin, at - begin), characters - begin_character, static_cast<int32_t>(begin),
                              begin_character);
       word.token = id;
       sink.take(word);
+      skip();
     };
-    for (size_t at = 0; at < text.size() && !sink.is_full();) {
-      const PieceTrie::Match match = vocabulary_.longest(text.substr(at), PieceTrie::kWordStart);
+    while (at < text.size() && !sink.is_full()) {
+      if (const auto match = vocabulary_.longest(text.substr(at), PieceTrie::kWordStart); match.id >= 0) {
+        take(-1);
+        characters += count_characters(text.substr(at, match.length));
+        at += match.length;
+        take(match.id);
+        continue;
+      }
       const Decoded decoded = decode_utf8(text.substr(at));
-      const bool is_token = match.id >= 0, is_space = is_python_space(decoded.code);
-      if (is_token || is_space) {
-        take(at, -1);
-        begin = at;
-        begin_character = characters;
-      }
-      const auto length = is_token ? match.length : static_cast<size_t>(decoded.length);
-      characters += is_token ? count_characters(text.substr(at, length)) : 1;
-      at += length;
-      if (!is_token && !decoded.valid) ++replaced;
-      if (is_token) take(at, match.id);
-      if (is_token || is_space) {
-        begin = at;
-        begin_character = characters;
-      }
+      const bool is_separator = chat::is_space(decoded.code);
+      if (is_separator) take(-1);
+      at += static_cast<size_t>(decoded.length);
+      ++characters;
+      if (!decoded.valid) ++replaced;
+      if (is_separator) skip();
     }
-    take(text.size(), -1);
+    take(-1);
     return replaced;
   }
 
