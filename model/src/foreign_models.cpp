@@ -256,7 +256,7 @@ void check_unread_keys(const json& object, const std::string& path, const ModelF
     const bool is_usual = value != nullptr && ((key == kGroupedKeys[0] && *value == config.num_attention_heads) ||
                                                (key == kGroupedKeys[1] && *value == config.head_dim()));
     if (value != nullptr && !is_usual && *value != false && *value != 0)
-      fail(path, "{} must be absent, null, false or 0 in a {}, got {}", key, family.model_type, shown(*value));
+      fail(path, "{} must be absent, null, false or 0 for {}, got {}", key, family.model_type, shown(*value));
     read.push_back(key);
   }
   for (const auto& [key, value] : object.items()) {

@@ -73,6 +73,9 @@ std::string current_name(std::string name) {
   return name;
 }
 
+// In the names of modules whose class in transformers renames them in its files.
+constexpr std::string_view kModulesOfTransformers[] = {".mlp.down_proj.", ".mlp.fc1.", ".experts.gate_up_proj"};
+
 class Matcher {
  public:
   Matcher(const ModelConfig& config, Head head, const std::vector<NamedShape>& file, FreshHead fresh_head,
@@ -169,8 +172,12 @@ class Matcher {
   }
 
   static std::string hint(const std::string& name) {
-    if (!starts_with_any(name, kHeadModules)) return "";
-    return "; the file holds another head: load that head or none, or allow a fresh one";
+    if (starts_with_any(name, kHeadModules))
+      return "; the file holds another head: load that head or none, or allow a fresh one";
+    const bool is_module = std::ranges::any_of(
+        kModulesOfTransformers, [&](std::string_view part) { return name.find(part) != std::string::npos; });
+    return is_module ? "; a model that transformers saved with save_original_format=False must be saved without it"
+                     : "";
   }
 
   // A pooler follows the encoder; files of heads that do not use it omit it.

@@ -306,7 +306,7 @@ def _rule(name: str, given: Any, rules: tuple[str, ...], default: str, none: str
 def _samples(text: Any, text_pair: Any) -> tuple[list[str], list[str] | None, bool]:
     """First texts, second texts, and whether it is one text or pair."""
     first, is_one = _checks.texts(_WHERE, "text", text)
-    if text_pair is None:
+    if text_pair is None or (is_one and text_pair == ""):  # transformers adds no [SEP] for the latter
         if first and isinstance(first[0], (tuple, list)):
             if any(not isinstance(pair, (tuple, list)) or len(pair) != 2 for pair in first):
                 raise ValueError(f"[{_WHERE}] a pair must have two texts, and all texts must be pairs, got others")

@@ -1,4 +1,4 @@
-// The targets of fuzz/ on the files of fuzz/corpus, and on some thousand mutations of them with a fixed seed. A failure
+// The targets of fuzz/ on the files of fuzz/corpus, and on 2,000 mutations of them with a fixed seed. A failure
 // is a crash, an exception, or a report of a sanitizer; the input is in the file that is named before.
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace rf::fuzz {
 namespace {
 
-constexpr int kRounds = 3000;
+constexpr int kRounds = 2000;
 
 std::vector<std::string> corpus_of(std::string_view target) {
   std::vector<std::filesystem::path> paths;

@@ -119,6 +119,7 @@ def test_what_the_engine_alone_computes(tmp_path):
 
 
 ODD_OPTIONS = [
+    ("esm", "ForMaskedLM", {"tie_word_embeddings": False}),
     ("albert", "ForMaskedLM", {"embedding_size": 48}),  # a projection nevertheless
     ("gte", "ForMaskedLM", {"hidden_act": "silu"}),  # not that of the head
     ("nomic_bert", "ForMaskedLM", {"hidden_act": "gelu"}),
@@ -152,6 +153,9 @@ def test_bare_names(family, tmp_path):
     assert np.array_equal(Engine(tmp_path, head="none").hidden([row]), hidden)
     save_file(weights | {prefix + "encoder.layers.0.more": np.zeros(1, np.float32)}, path)
     assert_refused(tmp_path, r"encoder\.layers\.0\.more")
+    if family in ("nomic_bert", "gte", "jina_embeddings_v3"):
+        oracle.save_pretrained(tmp_path, save_original_format=False)
+        assert_refused(tmp_path, "save_original_format=False must be saved without it")
 
 
 @pytest.mark.parametrize("family", TRAINED)

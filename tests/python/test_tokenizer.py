@@ -68,6 +68,7 @@ def test_rows_of_one_text(case):
     ours, theirs = case
     for text in [*random_strings(80, 5), "", " ", "hello the world", "今天天气非常好", "[CLS] a [MASK]"]:
         assert rows_of_ours(ours, text) == rows_of_theirs(theirs, text), ascii(text)
+    assert rows_of_ours(ours, "hello", "") == rows_of_theirs(theirs, "hello", "")  # no pair
 
 
 def random_options(draw, pairs):

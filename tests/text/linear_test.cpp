@@ -48,7 +48,7 @@ void operator delete[](void* memory, size_t) noexcept { release(memory); }
 namespace rf::text {
 namespace {
 
-constexpr size_t kTextBytes = size_t{1} << 20;
+constexpr size_t kTextBytes = size_t{1} << 19;
 constexpr size_t kMaxBytesPerByte = 8;  // of memory for a byte of the text, the text itself among them
 
 // The bytes, "aa", "aaaa", "aaaaaaaa", and words of five letters with the space before them.
@@ -178,7 +178,7 @@ TEST(LinearSteps, LongWordsOfBert) {
   const Tokenizer tokenizer{Vocabulary(kWords), {.max_word_chars = 1 << 30}};
   for (const std::string part : {"\u00C9", "\u00C9e\u0301", "\u00C9."}) {
     expect_linear_encoding(
-        tokenizer, [&](size_t size) { return repeated(part, size); }, size_t{1} << 19);
+        tokenizer, [&](size_t size) { return repeated(part, size); }, size_t{1} << 17);
   }
 }
 
@@ -248,14 +248,14 @@ TEST(LinearMemory, OfTextsThatAreNotWrittenDown) {
       expect_little_memory(Tokenizer(word_parts(options)), part);
   }
   // A few characters that are rewritten, and one byte that is not UTF-8.
-  const std::string mixed = repeated(" hello world", kTextBytes / 8) + " e\u0301 world hello";
-  expect_little_memory(Tokenizer(word_parts({.nfc = true})), mixed, 2 * kTextBytes);
-  expect_little_memory(Tokenizer(word_parts({})), mixed + "\xFF hello", 2 * kTextBytes);
+  const std::string mixed = repeated(" hello world", kTextBytes / 4) + " e\u0301 world hello";
+  expect_little_memory(Tokenizer(word_parts({.nfc = true})), mixed, 4 * kTextBytes);
+  expect_little_memory(Tokenizer(word_parts({})), mixed + "\xFF hello", 4 * kTextBytes);
 }
 
 constexpr size_t kMaxBytesPerToken = 32;                             // where no text is written down
 constexpr size_t kMaxBytesPerWrittenByte = 128;                      // of a text that is, its row among them
-constexpr size_t kOddBytes = (size_t{1} << 20) + (size_t{1} << 16);  // buffers that double have just done so
+constexpr size_t kOddBytes = (size_t{1} << 19) + (size_t{1} << 15);  // buffers that double have just done so
 
 TEST(LinearMemory, RowsOfDenseTokens) {
   const Tokenizer byte_pairs(word_parts({}));
@@ -285,7 +285,7 @@ TEST(LinearMemory, TextsThatAreWrittenDown) {
 
 // Of a text that is truncated, only the beginning takes memory, in every pipeline.
 TEST(LinearMemory, FirstTokensOfLongTexts) {
-  constexpr size_t kMaxTokens = 100, kBytes = size_t{1} << 20;
+  constexpr size_t kMaxTokens = 100, kBytes = size_t{1} << 19;
   const std::vector<std::string> tokens = specials_and({"zz"});
   std::vector<Tokenizer> tokenizers = {word_pieces()};
   for (const Pipeline pipeline : {Pipeline::kBertLegacy, Pipeline::kRoformer, Pipeline::kWobert}) {

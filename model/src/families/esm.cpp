@@ -33,11 +33,13 @@ ModelFamily esm() {
       joined({{"embeddings.LayerNorm", "embeddings.layer_norm", ""},
               {"encoder.layer.{}.attention.output.LayerNorm", "encoder.layer.{}.attention.LayerNorm", ""},
               {"encoder.layer.{}.output.LayerNorm", "encoder.layer.{}.LayerNorm", ""},
-              {"encoder.final_norm", "encoder.emb_layer_norm_after", ""}},
+              {"encoder.final_norm", "encoder.emb_layer_norm_after", ""},
+              {"cls.predictions.decoder.bias", "lm_head.bias", ""}},
              roberta_modules());
   ModelFamily family = like_bert("esm", "Esm", "esm.", kModules);
   family.block.pre_norm = true;
   family.layers_of_heads = roberta_heads();
+  family.layers_of_heads.vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder;
   family.classless = {Head::kQuestionAnswering, Head::kMultipleChoice};
   family.token_types = false;
   family.rotates = true;
