@@ -171,13 +171,15 @@ class Matcher {
     return (head_ == Head::kNone || fresh_head_ == FreshHead::kAllowed) && starts_with_any(name, kHeadModules);
   }
 
-  static std::string hint(const std::string& name) {
+  std::string hint(const std::string& name) const {
     if (starts_with_any(name, kHeadModules))
       return "; the file holds another head: load that head or none, or allow a fresh one";
-    const bool is_module = std::ranges::any_of(
-        kModulesOfTransformers, [&](std::string_view part) { return name.find(part) != std::string::npos; });
-    return is_module ? "; a model that transformers saved with save_original_format=False must be saved without it"
-                     : "";
+    const bool has_modules = std::ranges::any_of(file_, [this](const NamedShape& tensor) {
+      const auto is_part = [&](std::string_view part) { return tensor.name.find(part) != std::string::npos; };
+      return std::ranges::any_of(kModulesOfTransformers, is_part) && !by_name_.contains(model_name(tensor.name));
+    });
+    return has_modules ? "; a model that transformers saved with save_original_format=False must be saved without it"
+                       : "";
   }
 
   // A pooler follows the encoder; files of heads that do not use it omit it.
