@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "memory.h"
 #include "parallel_for.h"
 #include "rf/io/half.h"
 #include "rf/rope.h"
@@ -63,7 +64,7 @@ Linear::Linear(Precision precision, int64_t in, int64_t out, const float* weight
     : dtype_(activation_dtype(precision)), in_(in), out_(out), bias_(std::move(bias)) {
   rf_linear_packed* packed = nullptr;
   if (precision == Precision::kBfloat16) {
-    const auto rounded = std::make_unique_for_overwrite<uint16_t[]>(static_cast<size_t>(in * out));
+    const AlignedMemory rounded = make_aligned(in * out * bytes_of(RF_BF16), Pages::kHuge);
     from_floats(RF_BF16, in * out, weight, rounded.get());
     check_status(rf_linear_pack(RF_BF16, in, out, rounded.get(), in, &packed));
   } else if (precision == Precision::kInt8) {

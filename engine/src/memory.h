@@ -13,9 +13,6 @@
 
 namespace rf::engine {
 
-using Floats = std::unique_ptr<float[]>;
-inline Floats make_floats(int64_t count) { return std::make_unique_for_overwrite<float[]>(static_cast<size_t>(count)); }
-
 struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
@@ -34,6 +31,12 @@ inline AlignedMemory make_aligned(int64_t bytes, Pages pages = Pages::kSmall) {
   if (is_huge) madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
   return AlignedMemory(static_cast<std::byte*>(memory));
+}
+
+// Arrays while a model is loaded; a third of that time would be page faults with small pages.
+using Floats = std::unique_ptr<float[], FreeMemory>;
+inline Floats make_floats(int64_t count) {
+  return Floats(reinterpret_cast<float*>(make_aligned(count * int64_t{sizeof(float)}, Pages::kHuge).release()));
 }
 
 }  // namespace rf::engine
