@@ -30,7 +30,8 @@ def settings(scale):
     rates = {"rates": [1.25e-3, 2.5e-3, 5e-3], "steps": 2000, "seed": 1000, "beyond": 2, "lower": 0}
     return texts | {
         "files": [file for pair in texts.values() for file in pair],
-        "seeds": seeds_of(scale),
+        # Three gave 1.45 BLEU [-0.14, 3.04]; two more were planned before they ran.
+        "seeds": [1, 2, 3, 4, 5] if scale == "small" else seeds_of(scale),
         "vocabulary": 37000 if is_paper else 4000,  # of both languages
         "run": _base_run() if is_paper else _small_run(tiny),
         "encodings": ARMS,
@@ -205,7 +206,7 @@ EXPERIMENTS = [
         "Translation with sinusoids and with RoPE (Table 1)",
         run,
         settings,
-        hours=5.0,
+        hours=8.0,
         exceptions=(
             "BLEU is sacreBLEU's, of texts as they are written; the paper's is of tokenized texts",
             "a step has eight micro-batches in place of eight processes",
