@@ -63,7 +63,7 @@ class Interruptible {
       std::ignore = ::write(interrupts, &one, sizeof one);
       errno = before;
     };
-    action.sa_flags = SA_RESTART;  // a write of results goes on
+    action.sa_flags = SA_RESTART;  // continues a write of results
     sigaction(SIGINT, &action, nullptr);
   }
   ~Interruptible() { sigaction(SIGINT, &earlier_, nullptr); }
@@ -158,7 +158,7 @@ class Chat {
   }
 
  private:
-  // Of the conversation up to its last question.
+  // Saves the conversation up to its last question.
   void write_prompt_cache() const {
     if (!prompt_cache_.empty() && !prompt_.empty())
       continuer_.write_prompt_cache(prompt_cache_, prompt_, tasks::PromptForm::kChat);

@@ -38,7 +38,7 @@ std::vector<const CLI::Option*> options_of(const CLI::App& command) {
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_min() > 0; }
 
-// What a group of which some options must be given has got; "" if that is right.
+// The message for a group of options with too few or too many given; "" if the number is right.
 std::string rule_of_group(const CLI::App& group) {
   std::vector<std::string> names, given;
   for (const CLI::Option* option : group.get_options()) {
@@ -64,7 +64,7 @@ std::string rule_of_missing(const CLI::App& command) {
   return "";
 }
 
-// The option that is given without one it needs, or with one that excludes it.
+// The message for an option that lacks a needed option, or that comes with an excluded one; "" if all are right.
 std::string rule_of_partners(const CLI::App& command) {
   for (const CLI::Option* option : options_of(command)) {
     if (option->count() == 0) continue;
@@ -166,7 +166,7 @@ void unmark_values(CLI::App& app) {
   for (CLI::App* group : app.get_subcommands([](const CLI::App*) { return true; })) unmark_values(*group);
 }
 
-// CLI11 reads octal and hexadecimal numbers, and replaces one that does not fit by the nearest that does.
+// CLI11 would read octal and hexadecimal numbers, and replace a number out of range by the nearest in range.
 CLI::Validator integer_within(int64_t min, int64_t max) {
   const auto shown = [](int64_t limit) {
     return limit == std::numeric_limits<int64_t>::min()   ? "-2^63"

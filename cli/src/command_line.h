@@ -1,9 +1,9 @@
-// Command lines: what CLI11 would change in one, and what is wrong with one, in the form of our errors
+// Command lines: keeps CLI11 from changing values, and reports wrong command lines in the form of our errors
 // ("[usage] --x must ..., got ...").
 //
-// CLI11 takes a value in square brackets for a list, an empty one for the name of a group of options, and "--" for the
-// end of a list, so such a value, and one that begins with the mark itself, gets a mark in front; each option takes it
-// away before anything else reads its value.
+// CLI11 takes a value in square brackets for a list, an empty value for the name of a group of options, and "--" for
+// the end of a list. So such values, and values that begin with the mark, get the mark as a prefix; each option removes
+// it before anything else reads the value.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -19,7 +19,7 @@ namespace rf::cli {
 
 inline constexpr char kValueMark = '\x1f';
 
-// What "--" is: where no argument is anything but an option or its value, a value like others.
+// The meaning of "--": in a command without positional arguments, a value like others; else the end of the options.
 enum class Dashes { kAreValue, kEndOptions };
 Dashes dashes_of(const CLI::App& command);
 
@@ -35,18 +35,18 @@ RF_CLI_API CLI::Validator integer_within(int64_t min, int64_t max = std::numeric
 
 // The commands in the order of --help.
 RF_CLI_API std::span<const Command> all_commands();
-// Adds the options of a command, also of one in another library, whose values are then what the user typed.
+// Adds the options of a command, which may be in another library; their values are what the user typed, without marks.
 RF_CLI_API std::function<int()> add_options(CLI::App& app, const Command& command, const Common& common);
 
-// A wrong command line; run_guarded says it.
+// A wrong command line; run_guarded() reports it.
 struct Misuse {
   std::string message;
 };
 
 // Throws Misuse for an option that `command` does not have, and for a flag with a value. CLI11 would first miss an
-// option that was misspelt. arguments: those after the name of the command.
+// option that was misspelt. arguments: the ones after the name of the command.
 void check_options(const CLI::App& command, std::span<char* const> arguments);
-// Options with numbers then refuse what CLI11 reads as another number, or as none.
+// Makes options with numbers refuse texts that CLI11 would misread.
 void check_numbers(CLI::App& command);
 // The Misuse of an error of CLI11.
 Misuse misuse_of(const CLI::ParseError& error, const CLI::App& command);

@@ -1,4 +1,4 @@
-// roformer embed: the vectors of texts, of any number of them in constant memory.
+// roformer embed: the vectors of any number of texts, in constant memory.
 #define XXH_INLINE_ALL
 #include <fmt/ranges.h>
 #include <semaphore.h>
@@ -109,7 +109,7 @@ class InterruptWatch {
   std::thread thread_;
 };
 
-// The inputs by name, with what tells that one has changed.
+// The inputs by name, with size and modification time, which show that a file has changed.
 json facts_of(const std::vector<std::string>& files) {
   json facts = json::object();
   for (const std::string& file : files) {
@@ -136,7 +136,7 @@ engine::ElementRanges read_ranges(const EmbedOptions& options, const engine::Emb
   return {{values, values + dimensions}, {values + dimensions, values + 2 * dimensions}};
 }
 
-// Lines are written with the ranges; a .npy has them only at its end.
+// Lines need the ranges as they are written; a .npy needs them only at its end.
 std::string state_of_ranges(const EmbedOptions& options) {
   if (options.ranges.empty() || vector_format_of(options.output) == VectorFormat::kNpy) return "";
   const std::string bytes = io::read_file(options.ranges);

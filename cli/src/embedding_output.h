@@ -26,7 +26,7 @@ bool holds_ids(VectorFormat format);
 struct OutputSettings {
   std::string path;
   io::DType dtype = io::DType::kF32;  // or kF16, in .npy
-  // In .npy; the part has float32. ranges: of int8 and uint8; empty: those of all vectors.
+  // In .npy; the part stores float32. ranges: for int8 and uint8; empty: computed from all vectors.
   engine::Quantization quantization = engine::Quantization::kNone;
   engine::ElementRanges ranges{};
   int64_t dimensions = 0;

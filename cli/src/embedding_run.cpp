@@ -91,7 +91,7 @@ class BlockReader {
     block_bytes_ += text.text.size() + text.id.size();
     bytes_ = run_.reader.bytes_read();
     const size_t tokens =
-        block_->characters.size() + kAddedTokens * block_->texts.size();  // at most, but for long ones
+        block_->characters.size() + kAddedTokens * block_->texts.size();  // an upper bound, except for long texts
     if (block_->texts.size() >= block_texts_ || block_bytes_ >= kBlockBytes || tokens >= block_tokens_) flush();
   }
 
@@ -144,7 +144,7 @@ class RowTaker {
   RowTaker(const EmbeddingRun& run, const std::function<void(const EmbeddedRows&)>& take, EmbeddingCounts& counts)
       : run_(run), take_(take), counts_(counts), total_bytes_(run.reader.total_bytes()) {}
 
-  // Passes rows on as they are finished.
+  // Passes each row on once it is finished.
   void take(const TextBlock& block) {
     if (!estimate_) estimate_.emplace(static_cast<double>(total_bytes_), static_cast<double>(block.bytes_before));
     const std::vector<int64_t>& offsets = block.tokens.offsets;

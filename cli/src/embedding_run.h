@@ -38,7 +38,7 @@ struct TextBlock {
   std::exception_ptr error;
 
   std::string_view text(size_t i) const { return std::string_view(characters).substr(texts[i].begin, texts[i].bytes); }
-  // The vector of text i, or those of all its tokens.
+  // The vector of text i, or the vectors of all its tokens.
   std::span<const float> vector(size_t i) const {
     return computation.of_sequence(vectors, tokens.offsets, tokens.sequence_of_text[i]);
   }

@@ -51,7 +51,7 @@ std::shared_ptr<const tasks::JsonSchema> schema_of(const GenerateOptions& option
   return std::make_shared<const tasks::JsonSchema>(schema);
 }
 
-// Of answers, but for what a prompt says of it.
+// The format of answers, without the changes that a prompt makes to it.
 tasks::AnswerFormat format_of(const GenerateOptions& options, const tasks::Continuer& continuer) {
   return options.chat ? continuer.answer_format("", /*has_tools=*/false) : tasks::AnswerFormat();
 }
@@ -87,7 +87,7 @@ class Writer {
 
   void add(std::string prompt) { hold({.text = std::move(prompt)}); }
   // A prompt of an input: one line or record, unchanged. A prompt without tokens or a bad record gets an error as its
-  // result, so that the others still get theirs.
+  // result, so that the other prompts still get results.
   void add(const data::SourceText& source) {
     Prompt prompt{.text = std::string(source.text),
                   .place = fmt::format("{} line {}", source.source, source.line),
@@ -128,7 +128,7 @@ class Writer {
     prompts_.clear();
   }
   int64_t refused() const { return refused_; }
-  // Tokens of prompts, and those that were not computed.
+  // Tokens of all prompts, and the tokens that an earlier run or the prompt cache had computed.
   int64_t read() const { return read_; }
   int64_t kept() const { return kept_; }
 
@@ -139,7 +139,7 @@ class Writer {
     std::string problem{};  // why the prompt is missing; empty if it exists
     nlohmann::json id{};    // of its record; null if absent
     bool is_list = false;   // JSON text of messages
-    std::string chat{};     // with --chat: what the model reads
+    std::string chat{};     // with --chat: the model's input
   };
 
   void hold(Prompt prompt) {

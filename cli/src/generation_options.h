@@ -26,13 +26,13 @@ struct TextOptions {
 // The model, sampling, and where a text ends.
 void add_text_options(CLI::App& app, TextOptions& options);
 void add_beam_options(CLI::App& app, TextOptions& options);
-// Selects the search from the options that were given. Those that it would ignore are refused.
+// Selects the search from the given options. Refuses options that the search would ignore.
 void finish_text_options(const CLI::App& app, const Common& common, TextOptions& options);
 
-// What the draft did between two counts, as "draft: 12 of 20 tokens accepted"; "" without proposals.
+// The draft's acceptance between two counts, as "draft: 12 of 20 tokens accepted"; "" without proposals.
 std::string draft_text(const engine::Drafted& before, const engine::Drafted& after);
 
-// The text of an answer in a chat as it is shown: of channels, the reasoning, an empty line and the content.
+// The displayed text of an answer in a chat: if the answer has channels, the reasoning, an empty line and the content.
 class ShownAnswer {
  public:
   explicit ShownAnswer(const tasks::AnswerFormat& format) : format_(format), reader_(format) {}

@@ -117,7 +117,7 @@ struct ProgressScope {
   ~ProgressScope() { progress().finish(); }
 };
 
-// What processes of a job do with a wrong command line that all of them have: one says it.
+// Whether a process reports a wrong command line: every process of a job has the same one, and one process reports it.
 enum class Misuses { kSaid, kSilent };
 
 int run_guarded(Misuses misuses, const std::function<int()>& action) {
@@ -150,8 +150,8 @@ int run_guarded(Misuses misuses, const std::function<int()>& action) {
   }
 }
 
-// Adds the options of the command that is called, the only one whose library is opened. Where that library is missing,
-// --help still shows what the command is for, and says what is missing.
+// Adds the options of the called command, and opens only its library. If that library is missing, --help still shows
+// the purpose of the command, and what is missing.
 void configure_command(CLI::App& app, const Command& command, const Common& common, bool is_help,
                        std::function<int()>& action) {
   std::function<int()> run_command;
@@ -232,8 +232,8 @@ std::span<const Command> all_commands() { return kCommands; }
 
 }  // namespace rf::cli
 
-// What python/roformer_cpp/distributed.py runs in each process of a job: `group` is the name of their process group in
-// torch.distributed; says_misuse: 0 if another process with the same command line says what is wrong with it.
+// The entry point of python/roformer_cpp/distributed.py in each process of a job. group: the name of the process group
+// in torch.distributed. says_misuse: 0 if another process reports errors of the same command line.
 extern "C" int rf_cli_main_of_job(int argc, char** argv, const char* group, int says_misuse) {
   // A closed pipe and a file at its size limit become errors of write() instead of signals.
   std::signal(SIGPIPE, SIG_IGN);
@@ -243,5 +243,5 @@ extern "C" int rf_cli_main_of_job(int argc, char** argv, const char* group, int 
   return rf::cli::run_program(argc, argv, group, says_misuse != 0 ? Misuses::kSaid : Misuses::kSilent);
 }
 
-// What program.cpp runs.
+// The entry point of program.cpp.
 extern "C" int rf_cli_main(int argc, char** argv) { return rf_cli_main_of_job(argc, argv, "", 1); }

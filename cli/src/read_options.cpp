@@ -35,8 +35,8 @@ void add_named(CLI::App& app, const std::string& name, Value& value, Value (*par
       });
 }
 
-// Removes the field at the front of `rest`: up to the next comma, or a text in double quotes, in which two of them are
-// one. nullopt for one whose quotes do not close.
+// Removes and returns the field at the front of `rest`: the text up to the next comma, or a text in double quotes, in
+// which "" stands for ". nullopt if the quotes do not close.
 std::optional<std::string> take_field(std::string_view& rest) {
   std::string field;
   if (!rest.starts_with('"')) {

@@ -1,4 +1,4 @@
-// Options for the input of a command, which several commands share, those of the training library too.
+// Options for the input of a command, shared by several commands and by the training library.
 #pragma once
 
 #include <fmt/format.h>
@@ -61,13 +61,13 @@ void add_prompt(CLI::App& app, Options& options, const char* help) {
 // `options` must outlive the application. It has the user's values when the command runs; an unknown name is a usage
 // error.
 RF_CLI_API void add_read_options(CLI::App& app, data::ReadOptions& options);
-// Those of them that say what a text is; the result is --input.
+// The options of add_read_options() that choose the texts of the input; returns the option --input.
 CLI::Option* add_text_inputs(CLI::App& app, data::ReadOptions& options);
-// --id-field: with it `options` ask for the ids of records.
+// --id-field: makes `options` ask for the ids of records.
 void add_id_field(CLI::App& app, data::ReadOptions& options);
 // --input of records with fields; not required.
 RF_CLI_API void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs);
-// --format and --no-quotes of records. formats: those that the command reads, for --help.
+// --format and --no-quotes of records. formats: the formats that the command reads, for --help.
 RF_CLI_API void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes,
                                   const char* formats = "jsonl, csv or tsv");
 // --columns: the names of fields, "text=sentence1" -> text: sentence1. A value that is not such a pair, or names a
@@ -81,8 +81,8 @@ RF_CLI_API void check_outputs(const std::vector<std::string>& outputs, std::vect
                               const std::string& model);
 // --dict and --user-dict: jieba's dictionaries.
 RF_CLI_API void add_dictionary(CLI::App& app, text::LoadOptions& options);
-// Throws Error if the command would write to one of them: to standard output, or into `output_dir` the files of a
-// tokenizer.
+// Throws Error if the command would overwrite a dictionary, by writing to standard output or a tokenizer's files into
+// `output_dir`.
 RF_CLI_API void check_dictionaries(const text::LoadOptions& options, const std::string& output_dir = "");
 // --precision and --batch-tokens of commands that run the engine.
 void add_precision(CLI::App& app, engine::Precision& precision);

@@ -1,5 +1,4 @@
-// roformer rerank: records by the scores that a cross-encoder, or the MaxSim of vectors of tokens, gives to a query and
-// each of them.
+// roformer rerank: sorts records by their score for a query, from a cross-encoder or from the MaxSim of token vectors.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -40,7 +39,7 @@ struct Ranked {
   nlohmann::json id;  // null: none
   std::string text;
 
-  // Of equal scores the first record's comes first.
+  // Equal scores keep the order of their records.
   bool is_before(const Ranked& other) const { return score != other.score ? score > other.score : index < other.index; }
 };
 

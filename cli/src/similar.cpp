@@ -44,7 +44,7 @@ struct Match {
   std::string source, text, id;  // id: data::SourceText::id
 };
 
-// The best matches so far; of equal ones the first.
+// The best matches so far; among equal matches, the first.
 class Best {
  public:
   explicit Best(int64_t size) : size_(static_cast<size_t>(size)) {}

@@ -15,7 +15,7 @@ class VectorLines {
  public:
   struct Options {
     bool token_names = false;                         // of sparse vectors, in place of indices
-    bool dense = true, sparse = true, tokens = true;  // kinds that are written, of those that are computed
+    bool dense = true, sparse = true, tokens = true;  // computed kinds to write
     engine::Quantization quantization = engine::Quantization::kNone;
     engine::ElementRanges ranges{};  // of int8 and uint8
   };

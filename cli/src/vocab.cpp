@@ -1,5 +1,5 @@
-// roformer vocab: documents to a WordPiece vocabulary or to byte-level BPE; or the tokenizer of bytes, which needs no
-// documents.
+// roformer vocab: trains a WordPiece vocabulary or byte-level BPE on documents, or writes the tokenizer of bytes, which
+// does not read any.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -57,7 +57,7 @@ int write_bytes(const VocabOptions& options) {
   return kOk;
 }
 
-// Gives the documents to the trainer and returns what it makes of them.
+// Gives the documents to the trainer and returns the trained result.
 template <typename Trainer>
 auto trained(Trainer& trainer, data::DocumentReader& reader, int64_t size) {
   data::ReadProgress reading(progress(), "counting words", reader.total_bytes());

@@ -10,7 +10,7 @@ namespace rf::cli {
 // and for lack of memory to Error and std::bad_alloc.
 int run_with_torch(const Common& common, const std::function<int()>& command);
 
-// --config and the values that replace those of the run file (rf/train/pretrain.h).
+// --config, and the values that override the run file (rf/train/pretrain.h).
 void add_run_file(CLI::App& app, std::string& path, std::vector<std::string>& overrides, const std::string& about);
 // --device of a command that trains (rf/train/device.h).
 void add_device(CLI::App& app, std::string& device);

@@ -18,7 +18,7 @@
 
 namespace rf::engine {
 
-// What a task adds to a matrix [rows, columns]: left times right.
+// The change of a matrix [rows, columns] by a task: it adds left times right.
 struct LowRank {
   int64_t rank = 0;
   std::vector<float> left, right;  // [rows, rank], [rank, columns], with the scale
@@ -30,7 +30,7 @@ inline constexpr const char *kAdapterConfigFile = "adapter_config.json",
                             *kAdapterWeightsFile = "adapter_model.safetensors";
 
 struct AdapterChoice {
-  std::string task;    // "": the matrices as they were trained before
+  std::string task;    // "": the matrices without an adapter
   std::string folder;  // of PEFT; "": none
 };
 
@@ -43,10 +43,10 @@ class Adapters {
            const AdapterChoice& choice);
 
   const CheckpointFiles& files() const { return *files_; }
-  // The tensors of the file with those names that they would have without adapters.
+  // The tensors of the file, named as they would be without adapters.
   const std::vector<NamedShape>& shapes() const { return shapes_; }
   const io::TensorView& at(const std::string& name) const;
-  // What the adapter adds to it; nullptr: nothing.
+  // What the adapter adds to a tensor; nullptr: nothing.
   const LowRank* change_of(const std::string& name) const;
 
  private:
@@ -57,7 +57,7 @@ class Adapters {
   std::shared_ptr<const CheckpointFiles> files_;
   std::optional<io::SafetensorsFile> saved_;  // the folder's
   std::vector<NamedShape> shapes_;
-  std::map<std::string, const io::TensorView*> views_;  // of those names that the file has not, or that are replaced
+  std::map<std::string, const io::TensorView*> views_;  // names that the file lacks, and replaced tensors
   std::map<std::string, LowRank> changes_;
 };
 

@@ -34,7 +34,7 @@ std::string& last_error() {
   return text;
 }
 
-// Runs an action and turns what it throws into a status.
+// Runs an action and turns its exceptions into a status.
 template <class Action>
 rf_status guarded(const Action& action) noexcept {
   try {
@@ -206,7 +206,7 @@ std::vector<std::string_view> texts_of(int64_t count, const char* const* texts, 
   return views;
 }
 
-// What rf_engine_vectors points to.
+// The memory that rf_engine_vectors points to.
 struct OwnVectors {
   std::vector<float> dense, sparse_values, token_vectors;
   std::vector<int64_t> sparse_offsets{0}, token_offsets{0};

@@ -65,7 +65,7 @@ struct Decoder::Impl {
     model.encoder.check_ids(ids);
   }
 
-  // Whether a sequence passes the length from which its rotation changes: it is computed anew then.
+  // Whether a sequence passes the length beyond which its rotation changes, so that all its tokens are recomputed.
   bool begins_anew(int64_t sequence, int64_t added) const {
     const Position& position = model.encoder.position();
     const int64_t before = cache->length(sequence);

@@ -83,7 +83,7 @@ std::optional<Model> load_model(SentenceModules& modules, const EmbedderOptions&
                                                 .adapter = adapter});
 }
 
-// The prompt of a role is the first of these names, or none: the default is that of texts without a role.
+// The prompt of a role is the first prompt with one of its names, else "": default_name is for texts without a role.
 std::string prompt_of_role(const Prompts& prompts, const EmbedderOptions& options) {
   using Names = std::vector<const char*>;
   if (options.prompt || options.prompt_name || options.role == TextRole::kNone)
@@ -105,7 +105,7 @@ struct Embedder::Impl {
     check_static(modules, rows.tokenizer());
     const bool has_modules = io::has_file(model_dir + "/modules.json");
     if (model && model->info().prefix_lm && !has_modules && options.vectors == VectorKind::kDense)
-      modules.poolings = {Pooling::kPooler};  // what its training compares
+      modules.poolings = {Pooling::kPooler};  // the vectors that its training compares
     set_task(model_dir, options);
     for (const char* file : {kAdapterConfigFile, kAdapterWeightsFile}) {
       if (!options.adapter.empty()) modules.files.push_back(fmt::format("{}/{}", options.adapter, file));
@@ -193,7 +193,7 @@ struct Embedder::Impl {
     }
   }
 
-  // Before the first long text comes. Sentence-transformers' files may say more than the model has positions for.
+  // Checks max_length in advance: files of sentence-transformers may allow more tokens than the model has positions.
   void check_length(const EmbedderOptions& options) {
     if (!model) return;
     try {
@@ -214,7 +214,7 @@ struct Embedder::Impl {
 
   int64_t positions() const { return model ? model->info().max_position_embeddings : kNoLimit; }
 
-  // Of the vectors before the steps.
+  // The width of the vectors before the steps.
   int64_t first_width() const {
     if (!model) return modules.table_width;
     const int64_t hidden = model->info().hidden_size;
@@ -225,8 +225,8 @@ struct Embedder::Impl {
     return modules.sparse == SentenceModules::Sparse::kTokens ? 1 : model->info().vocab_size;
   }
 
-  // What embed() writes: for VectorKind::kAll, a row for each token has its vector and its weight, and the first one of
-  // a text, which has no vector, that of the text.
+  // The rows of embed(). With VectorKind::kAll, the row of a token holds its vector and its weight; the first token of
+  // a text lacks a vector, so its row holds the vector of the text.
   Computation::Rows row_kind() const {
     const bool has_tokens = info.token_dimensions > 0 || modules.sparse == SentenceModules::Sparse::kTokens;
     return has_tokens ? Computation::Rows::kTokens : Computation::Rows::kSequences;
@@ -469,7 +469,7 @@ void Embedder::embed(std::span<const std::string_view> texts, float* out,
   io::check_finite(
       std::span(out, static_cast<size_t>(sequences * dimensions)), dimensions, [](int64_t) { return kEmbedderWhere; },
       [&](int64_t sequence) { return "the vector of " + name_of_text(tokenized, sequence, texts); });
-  // From the last text on, because a text's sequence never comes after it.
+  // Goes from the last text to the first, because the sequence of a text never has a higher number than the text.
   for (int64_t i = tokenized.texts(); sequences < tokenized.texts() && i-- > 0;) {
     const int64_t from = tokenized.sequence_of_text[i];
     if (from != i) std::copy_n(out + from * dimensions, dimensions, out + i * dimensions);

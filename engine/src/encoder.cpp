@@ -24,7 +24,7 @@ constexpr const char* kEncoderWhere = "input";
 // The buffers of a workspace.
 enum Buffers { kHidden, kWide, kNarrow, kEmbedded, kMixed, kLayerInput };
 
-// Of rf/engine/interrupt.h.
+// The check of the innermost InterruptScope of this thread (rf/engine/interrupt.h).
 thread_local const std::function<void()>* check_of_thread = nullptr;
 
 template <class T>
@@ -278,7 +278,7 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     embeddings = work.buffer(kLayerInput, tokens * hidden * element);
     std::memcpy(embeddings, x, static_cast<size_t>(tokens * hidden * element));
   }
-  void* const normed = config_.block.pre_norm ? narrow : x;  // what attention and the feed-forward network read
+  void* const normed = config_.block.pre_norm ? narrow : x;  // the input of attention and the feed-forward network
   void* const attended = config_.block.pre_norm ? work.buffer(kEmbedded, narrow_bytes) : wide;
   void* const fed = config_.block.pre_norm ? attended : narrow;
   const auto note = [&](std::vector<float> LayerInputs::*largest, size_t layer, const void* read) {
@@ -473,7 +473,7 @@ std::unique_ptr<SequenceCache> Encoder::make_cache(int64_t sequences, int64_t ca
   return std::make_unique<LinearStates>(linear_->states_shape(sequences, capacity));
 }
 
-// What a position may not be depends on the first and last of a sequence alone.
+// The rules for positions depend only on the first and last position of a sequence.
 void Encoder::check_length(int64_t tokens) const {
   const int64_t ends[] = {0, tokens - 1}, cu_seqlens[] = {0, 2};
   position_->check({.tokens = 2, .count = 1, .cu_seqlens = cu_seqlens, .positions = ends});

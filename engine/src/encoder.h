@@ -32,14 +32,14 @@ struct KeyLists {
   }
 };
 
-// What cross-attention reads.
+// The input of cross-attention.
 struct CrossInput {
   const void* keys_values = nullptr;  // of Encoder::project_source()
   int64_t tokens = 0;                 // of all sources
   const KeyLists* lists = nullptr;    // of tokens of the sources
 };
 
-// What a call of the encoder computes.
+// The input of a call of the encoder.
 struct EncoderInput {
   Sequences sequences;
   const int32_t* ids = nullptr;       // [tokens]
@@ -55,7 +55,7 @@ struct Extension {
   std::span<const int64_t> sequences;
   std::span<const int64_t> offsets;  // [sequences.size() + 1], rising from 0
   const int32_t* ids = nullptr;
-  const CrossInput* cross = nullptr;  // as EncoderInput has it
+  const CrossInput* cross = nullptr;  // as EncoderInput::cross
   int64_t tokens() const { return offsets.back(); }
   SequenceCache& cache(size_t i) const { return *caches[caches.size() == 1 ? 0 : i]; }
   int64_t length(size_t i) const { return cache(i).length(sequences[i]); }  // before
@@ -109,7 +109,7 @@ class Encoder {
           std::vector<LayerInputs> inputs = {});
 
   rf_dtype dtype() const { return dtype_; }
-  // Hidden states become the sum of those of the embeddings and of each layer with these weights.
+  // Makes hidden states the sum of the outputs of the embeddings and of each layer, with these weights.
   void set_layer_weights(std::vector<float> weights);
   // Of make_cache(). Throws Error with linear attention.
   void set_cache_precision(CachePrecision precision);
@@ -121,23 +121,23 @@ class Encoder {
   void* encode(const EncoderInput& input, Workspace& work) const;
 
   // A cache for this model, which must attend to earlier tokens only: keys and values, or the sums of linear attention.
-  // Throws Error for these where a rotation may change within `capacity` tokens.
+  // Throws Error for linear attention if a rotation may change within `capacity` tokens.
   std::unique_ptr<SequenceCache> make_cache(int64_t sequences, int64_t capacity) const;
-  // Whether a cache may be SharedRows: attention has no terms but a rotation that stays as sequences grow to `tokens`.
+  // Whether a cache may be SharedRows: attention's only term is a rotation that stays while sequences grow to `tokens`.
   bool may_share_rows(int64_t tokens) const;
   SharedRows::Shape shared_shape(int64_t sequences) const {
     return {config_.num_hidden_layers, config_.hidden_size, bytes_of(dtype_), sequences};
   }
   // Throws Error for ids out of range.
   void check_ids(std::span<const int32_t> ids) const;
-  // Throws Error where a sequence of so many tokens is beyond a table or a range.
+  // Throws Error if a sequence of `tokens` tokens is beyond a table or a range.
   void check_length(int64_t tokens) const;
-  // The hidden states of the new tokens, as encode() gives them; the caches, of make_cache(), take the tokens up.
-  // Ids and lengths must have been checked, and the caches have room. Where it throws, they are unchanged; but with
-  // linear attention the sequences of `input` are empty then, because some layers may have taken their tokens up.
+  // The hidden states of the new tokens, as encode() gives them; also appends the tokens to the caches of make_cache().
+  // Ids and lengths must have been checked, and the caches must have room. If it throws, the caches are unchanged; but
+  // with linear attention the sequences of `input` become empty, because some layers may have added their tokens.
   void* extend(const Extension& input, Workspace& work) const;
 
-  // What cross-attention reads of encoded sentences, [tokens, hidden_size]: keys and values [layers, tokens, 2
+  // The input of cross-attention from encoded sentences, [tokens, hidden_size]: keys and values [layers, tokens, 2
   // hidden_size].
   AlignedMemory project_source(const void* states, int64_t tokens) const;
 
@@ -154,11 +154,11 @@ class Encoder {
   std::vector<float> word_scales(const EncoderInput& input) const;
   // The norms of queries, keys and values, in place.
   void norm_heads(int64_t layer, const Block& block, int64_t tokens, void* qkv) const;
-  // What a layer adds for its own input, a projection of `embeddings`.
+  // Computes a layer's addition from its separate input, a projection of `embeddings`.
   void layer_input(const Block& block, int64_t tokens, const void* embeddings, const void* x, void* wide,
                    void* y) const;
-  // x = norm(x + activation(convolution(embeddings))): tokens outside a sequence, and those that no query attends to,
-  // are zeros.
+  // x = norm(x + activation(convolution(embeddings))); the convolution reads zeros outside a sequence and for masked
+  // tokens.
   void convolve(const EncoderInput& input, const void* embeddings, void* x, void* wide, void* narrow) const;
   void feed_forward(const Block& block, int64_t tokens, const void* x, void* wide, void* y) const;
   void listed_attention(const void* q, int64_t q_stride, const char* keys, int64_t key_rows, int64_t kv_stride,
@@ -171,11 +171,11 @@ class Encoder {
   rf_attention_args attention_args(int64_t layer, const void* qkv, void* out) const;
   // Softmax attention, with the layer's sinks.
   void run_attention(int64_t layer, rf_attention_args& args, Workspace& work) const;
-  // The distance that attention of a layer reaches, as LayerSpec has it.
+  // The distance that attention of a layer reaches, as LayerSpec::window.
   int64_t window(int64_t layer) const {
     return config_.layers.empty() ? 0 : config_.layers[static_cast<size_t>(layer)].window;
   }
-  // Those of attention within the sequences of a call.
+  // The arguments of attention within the sequences of a call.
   rf_attention_args packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
                                 void* out) const;
 
@@ -183,10 +183,10 @@ class Encoder {
   // other models.
   const int64_t* prefixes(const EncoderInput& input, Workspace& work) const;
 
-  // Adds hidden states to the weighted sum of all, which x is after the last of them.
+  // Adds hidden states x to the weighted sum; after the last states, x becomes the sum.
   void mix(size_t state, int64_t elements, void* x, Workspace& work) const;
 
-  // extend() with keys and values, with those that are shared, and with sums. tokens: the new ones.
+  // extend() for a KeyValueCache, SharedRows and LinearStates. tokens: the new ones.
   void* extend_rows(const Extension& input, const EncoderInput& tokens, Workspace& work) const;
   void* extend_shared(const Extension& input, const EncoderInput& tokens, SharedRows& cache, Workspace& work) const;
   void* extend_sums(const Extension& input, const EncoderInput& tokens, LinearStates& states, Workspace& work) const;
@@ -216,7 +216,7 @@ class Encoder {
   Linear convolution_;                 // of the embeddings; empty: none
   Norm convolution_norm_;
   std::vector<Block> blocks_;
-  std::vector<float> layer_weights_;  // empty: hidden states are those of the last layer
+  std::vector<float> layer_weights_;  // empty: hidden states are the last layer's output
   std::vector<Experts> experts_;      // of each block; empty: none
 };
 

@@ -24,7 +24,7 @@ EncoderInput new_tokens(const Extension& input, Workspace& work) {
   return tokens;
 }
 
-// A prompt is of type 0, and what a prefix language model adds to it of type 1.
+// In a prefix language model, the tokens of the prompt have type 0, and later tokens type 1.
 void set_types(const Extension& input, Workspace& work, EncoderInput& tokens) {
   work.types.resize(static_cast<size_t>(input.tokens()));
   for (size_t i = 0; i < input.sequences.size(); ++i) {

@@ -110,7 +110,7 @@ void* Encoder::extend_shared(const Extension& input, const EncoderInput& tokens,
   cache.reserve();
   position_->prepare(tokens.sequences, work.rows);
   const auto attend_rows = [&](int64_t layer, const void* qkv, void* out) {
-    // Queries, keys and values are those of this call.
+    // Queries, keys and values of the tokens of this call.
     auto* const parts = static_cast<char*>(const_cast<void*>(qkv));
     rf_attention_args terms = {};
     terms.head_dim = config_.head_dim();

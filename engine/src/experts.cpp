@@ -19,8 +19,8 @@ namespace rf::engine {
 
 namespace {
 
-// The probabilities of the greatest `count` scores among all, or where `shares_one` is true among those, of equal ones
-// the first; 0 for the others.
+// The probabilities of the greatest `count` scores, the first among equal scores; 0 for the others. They are shares of
+// the sum over all scores, or with shares_one of the sum over the kept ones.
 void keep_greatest(std::span<float> scores, int64_t count, bool shares_one) {
   const float most = *std::ranges::max_element(scores);
   std::vector<float> order(scores.begin(), scores.end());
@@ -42,7 +42,7 @@ class Stacks {
  public:
   Stacks(const Weights& weights, std::string prefix, int64_t experts)
       : weights_(weights), prefix_(std::move(prefix)), experts_(experts) {}
-  // What an expert has of a tensor; empty for a bias that there is not.
+  // An expert's part of a tensor; empty for a missing bias.
   std::vector<float> part(const std::string& name, int64_t expert) {
     if (!weights_.has(prefix_ + name)) return {};
     auto& all = read_[name];
@@ -51,7 +51,7 @@ class Stacks {
     return {all->get() + expert * size, all->get() + (expert + 1) * size};
   }
 
-  // The same of blocks of MXFP4: pairs of numbers of 4 bits, the low one first, and an exponent for each block.
+  // The same for blocks of MXFP4: pairs of 4-bit numbers, the low bits first, and an exponent for each block.
   std::vector<float> blocks(const std::string& name, int64_t expert) const {
     constexpr float kValues[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
     constexpr int64_t kBias = 127, kBytes = kMxfp4Block / 2;
@@ -74,7 +74,7 @@ class Stacks {
     return values;
   }
 
-  // The same as a GGUF file stores it: rows of blocks, the exponent and then elements i and i + 16 in pairs. order(i):
+  // The same in the layout of GGUF files: rows of blocks, the exponent, then elements i and i + 16 in pairs. order(i):
   // the row of `rows` that becomes row i.
   template <class Order>
   Linear packed(const std::string& name, int64_t expert, int64_t rows, std::vector<float> bias,

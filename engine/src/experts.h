@@ -16,13 +16,13 @@ class Experts {
   // The memory of a call, kept for the next.
   struct Memory {
     std::vector<std::byte> gathered, wide, narrow;
-    std::vector<float> shares, sums, part;  // shares: [tokens, experts], 0 for those that a token does not read
+    std::vector<float> shares, sums, part;  // shares: [tokens, experts], 0 if a token skips an expert
     std::vector<float> gates;
     std::vector<int64_t> tokens;
   };
 
   Experts() = default;
-  // layer: the prefix of its names. largest: as Linear has it.
+  // layer: the prefix of its names. largest: as largest_inputs of Linear.
   Experts(const Weights& weights, const std::string& layer, const ModelConfig& config, Precision precision,
           const std::vector<float>& largest);
   bool empty() const { return ups_.empty(); }
@@ -31,7 +31,7 @@ class Experts {
 
  private:
   void choose(rf_dtype dtype, int64_t tokens, const void* x, Memory& memory) const;
-  // The columns of `up`, to those that `down` reads, in place; their stride stays.
+  // Turns the columns that `up` writes into the columns that `down` reads, in place and with the same stride.
   void activate_rows(rf_dtype dtype, int64_t rows, Memory& memory) const;
 
   BlockSpec block_ = {};

@@ -23,7 +23,7 @@ class FileHash {
   std::unique_ptr<State> state_;
 };
 
-// The files of a model directory that decide its results, in order; none of another path. Throws Error.
+// The files of a model directory that decide its results, in order; empty for another path. Throws Error.
 std::vector<std::string> model_files(const std::string& path);
 
 }  // namespace rf::engine

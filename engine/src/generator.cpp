@@ -1,5 +1,5 @@
-// Prompts in a batch (rf/engine/generator.h): each has a search and sequences of the decoder of its own, and all of
-// them take a step together. A prompt that is done makes room for the next.
+// Prompts in a batch (rf/engine/generator.h): each has its search and its sequences of the decoder, and all prompts
+// take a step together. A finished prompt makes room for the next.
 #include "rf/engine/generator.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kGeneratorWhere = "generate";
 constexpr int64_t kMaxNewTokens = int64_t{1} << 30;
-constexpr int64_t kPrefillTokens = 4096;  // of prompts that are computed at once
+constexpr int64_t kPrefillTokens = 4096;  // of prompts that are computed together
 
 void check_positive(const char* name, double value) {
   if (!std::isfinite(value)) fail(kGeneratorWhere, "{} must be finite, got {}", name, value);
@@ -93,7 +93,7 @@ struct Generator::Impl {
   struct Active {
     size_t prompt = 0;
     std::unique_ptr<PromptSearch> search;  // nullptr: a free place
-    // With a draft: the tokens so far, those that are proposed next, and how they are drawn.
+    // With a draft: the tokens so far, the proposed tokens, and the random numbers that draw them.
     std::vector<int32_t> text{};
     std::vector<Proposal> proposals{};
     std::mt19937_64 random{};
@@ -118,14 +118,14 @@ struct Generator::Impl {
   std::unique_ptr<Run> run;
   std::unique_ptr<PromptFile> file;
   std::vector<size_t> admitted;  // places of the prompts that the next pass reads; empty: it grows the texts
-  // What the decoder appends next.
+  // The tokens that the decoder appends next.
   std::vector<int64_t> sequences, offsets;
   std::vector<int32_t> ids;
 
   explicit Impl(const Model& of)
       : model(&of), vocab_size(of.info().vocab_size), decoder(of, 1, 1), scores(of.info().vocab_size) {}
 
-  // A decoder for so many sequences, of the longest prompt and `new_tokens` more.
+  // Makes room in the decoder for `count` sequences, each of the longest prompt and `new_tokens` more.
   void reserve(int64_t count, int64_t longest, int64_t new_tokens) {
     const int64_t tokens = longest + new_tokens - 1;  // nothing follows the last one
     if (decoder.sequences() >= count && decoder.max_tokens() >= tokens) return;
@@ -162,7 +162,7 @@ struct Generator::Impl {
     return std::ranges::mismatch(prompt.first(prompt.size() - 1), known).in1 - prompt.begin();
   }
 
-  // what: needs a model whose tokens keep their states.
+  // what: the subject of the message, which needs a model whose tokens keep their states.
   void check_keeps_states(const char* what, int64_t tokens) const {
     if (decoder.keeps_states(tokens)) return;
     fail(kGeneratorWhere,
@@ -261,7 +261,7 @@ struct Generator::Impl {
     check_keeps_states("a draft must be with", tokens);
   }
 
-  // Whether the draft proposes a token after those of `active`.
+  // Whether the draft proposes another token for `active`.
   bool asks_draft(const Active& active) const {
     if (active.search == nullptr || std::ssize(active.proposals) == run->options.draft_tokens) return false;
     const int64_t length = std::ssize(active.text), prompt = std::ssize(run->prompts[active.prompt]);
@@ -290,7 +290,7 @@ struct Generator::Impl {
     return proposal;
   }
 
-  // Place by place, as many tokens as the draft is asked for.
+  // Proposes tokens for each place, one at a time, until asks_draft() is false for all places.
   void propose() {
     for (size_t place = 0; place < run->places.size(); ++place) {
       Active& active = run->places[place];
@@ -361,7 +361,7 @@ struct Generator::Impl {
     }
   }
 
-  // Adds what the next pass reads: prompts, or a token of each text. Whether the run goes on; nullopt: with the pass.
+  // Adds the input of the next pass: prompts, or a token of each text. nullopt: run the pass; else: the run continues.
   std::optional<bool> begin_step() {
     admit();
     if (!admitted.empty()) return std::nullopt;
@@ -425,7 +425,7 @@ void Generator::begin(std::vector<std::vector<int32_t>> prompts, const Generatio
   const int64_t tokens = longest + options.max_new_tokens - 1;
   if (impl_->draft != nullptr) impl_->check_draft(options, tokens);
   if (!prompts.empty()) impl_->reserve(places * width, longest, options.max_new_tokens);
-  if (!prompts.empty() && impl_->draft != nullptr) {  // a text beyond the positions of the draft has no proposals
+  if (!prompts.empty() && impl_->draft != nullptr) {  // texts beyond the draft's positions get no proposals
     const int64_t most = impl_->draft->model->info().max_position_embeddings;
     impl_->draft->reserve(places, 1, most > 0 ? std::min(tokens, most) : tokens);
   }

@@ -1,4 +1,4 @@
-// What a model makes of hidden states: its heads (spec R-HF-09..13), and poolings.
+// The layers after the hidden states: a model's heads (spec R-HF-09..13), and poolings.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class HeadLayers {
   HeadLayers(const ModelConfig& config, Head head, const Weights& weights, const std::string& prefix,
              Precision precision);
 
-  // A language model's whose only layer is `last`, from hidden states of that many columns.
+  // The head of a language model with the single layer `last`, which reads hidden states.
   HeadLayers(Linear last, Precision precision);
 
   bool has_pooler() const { return !pooler_.empty(); }
@@ -58,7 +58,7 @@ class HeadLayers {
 void pool_sequence(Pooling pooling, rf_dtype dtype, const void* x, int64_t tokens, int64_t width, const uint8_t* attend,
                    float* out);
 
-// What a Model is made of, for the classes that compute with it in another way.
+// The parts of a Model, for classes that compute with them in another way.
 class Encoder;
 struct LoadedModel {
   const Encoder& encoder;

@@ -20,7 +20,7 @@ using io::float_of_bf16;
 
 constexpr int64_t kParallelElements = 65536;  // below them one thread is as fast
 
-// nullopt for an activation that is no form of rf_gelu_forward.
+// nullopt for an activation that rf_gelu_forward does not compute.
 std::optional<rf_gelu_form> form_of(Activation activation) {
   switch (activation) {
     case Activation::kGelu: return RF_GELU_ERF;
@@ -175,7 +175,7 @@ void update(rf_dtype dtype, int64_t count, const void* x, void* y, const Compute
   });
 }
 
-// x = compute(x) * factor in rows `stride` apart. factor: nullptr for 1; x is then contiguous.
+// x = compute(x) * factor in rows with stride `stride`. factor: nullptr for 1; x is then contiguous.
 template <class Compute>
 void update_rows(rf_dtype dtype, int64_t rows, int64_t columns, int64_t stride, const void* factor, void* x,
                  const Compute& compute) {

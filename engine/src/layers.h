@@ -39,15 +39,15 @@ struct FileRows {
 class Linear {
  public:
   Linear() = default;
-  // As the file stores it, in float32.
+  // Keeps the weight as the file stores it; computes in float32.
   Linear(int64_t in, const FileRows& weight, std::vector<float> bias);
-  // weight: [out, in]; bias: [out], or empty. largest_inputs: magnitudes [in] that x has, or empty; int8 evens out by
-  // them what is always larger than the rest.
+  // weight: [out, in]; bias: [out], or empty. largest_inputs: the largest magnitudes of x, [in], or empty; int8 uses
+  // them to scale down inputs that are always larger than the rest.
   Linear(Precision precision, int64_t in, int64_t out, const float* weight, std::vector<float> bias,
          const std::vector<float>& largest_inputs = {});
 
   bool empty() const { return parts_.empty(); }
-  // Rows of the weight come as rf/linear.h has them for gates of this activation, and y has half the columns.
+  // Rows of the weight must be in the order of rf/linear.h for gates of this activation; y has half the columns.
   void set_gate(Activation gate);
   bool is_gated() const { return gate_ != 0; }
   int64_t in() const { return in_; }
@@ -85,12 +85,12 @@ struct Block {
   Norm attention_norm, feed_forward_norm;
   Norm query_norm, key_norm;  // of each head, or of all together, before the rotation; without columns: none
   Norm attention_post_norm, feed_forward_post_norm;  // of the results of both; without columns: none
-  Linear qkv, attention_output, up, down;            // up and down are empty where a layer has experts
+  Linear qkv, attention_output, up, down;            // up and down are empty in a layer with experts
   Norm cross_norm = {};
   Linear cross_query = {}, cross_key_value = {}, cross_output = {};  // empty without cross-attention
   std::vector<float> sinks = {};                                     // of each head; empty: none
   Norm value_norm = {};                                              // of each head; without columns: none
-  // What is added for the layer's own input: norm(down(activation(gate(x)) * input_norm(input(embeddings)))).
+  // Added for the layer's separate input: norm(down(activation(gate(x)) * input_norm(input(embeddings)))).
   Linear layer_gate = {}, layer_input = {}, layer_down = {};  // empty: none
   Norm layer_input_norm = {}, layer_norm = {};
   double scale = 1;  // of the layer's result
@@ -102,7 +102,7 @@ struct LayerInputs {
   std::vector<float> attention, cross, feed_forward;
 };
 
-// x = activation(x) * factor in place, in rows of `columns` elements `stride` apart, as those of factor. factor:
+// x = activation(x) * factor in place; rows of x and factor have `columns` elements and stride `stride`. factor:
 // nullptr for 1; relu, its square and tanh then need a stride of `columns`.
 void activate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x, int64_t stride,
               const void* factor = nullptr);
@@ -122,8 +122,7 @@ void scale_and_cap(rf_dtype dtype, int64_t count, double factor, double cap, voi
 // y = y + x
 void add(rf_dtype dtype, int64_t count, const void* x, void* y);
 
-// Rotates rows x [tokens, heads, head_dim] in place, whose tokens are `stride` apart, by a rotation of one row for each
-// token.
+// Rotates x [tokens, heads, head_dim] in place, by one row of the rotation for each token. stride: between tokens of x.
 void rotate_rows(rf_dtype dtype, const rf_attention_args& terms, const rf_attention_rotation& rotation, int64_t tokens,
                  int64_t heads, int64_t stride, void* x);
 

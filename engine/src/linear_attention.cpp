@@ -93,8 +93,8 @@ struct FeatureMapper {
     }
   }
 
-  // mask: 0 for keys that are left out, whose features are not defined; nullptr: none. running: read by shen and favor;
-  // nullptr: the maximum is that of all keys.
+  // mask: 0 for keys that are left out, whose features are undefined; nullptr: no mask. running: read by shen and
+  // favor; nullptr: they use the maximum over all keys.
   void map_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g,
                 const RunningMaximum* running) const {
     switch (config.feature_map) {

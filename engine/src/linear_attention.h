@@ -17,7 +17,7 @@
 
 namespace rf::engine {
 
-// What a call needs besides its arguments; kept from call to call.
+// Work space of a call, kept for the next.
 struct FeatureMemory {
   std::vector<float> q, k, v, out;                  // [tokens, heads, head_dim] of float32
   std::vector<float> query_features, key_features;  // [tokens, heads, features]
@@ -32,20 +32,20 @@ struct GrowingSequences {
 
 class LinearAttention {
  public:
-  // Throws Error for causal shen_original, which needs all keys, and where `position` has other terms than rotations of
+  // Throws Error for causal shen_original, which needs all keys, and if `position` has other terms than rotations of
   // queries and keys.
   LinearAttention(const ModelConfig& config, const Weights& weights, const Position& position);
 
   LinearStates::Shape states_shape(int64_t sequences, int64_t capacity) const;
-  // call: packed sequences, as for softmax attention. growing: whose states take the keys up; nullptr: the call has
-  // whole sequences.
+  // call: packed sequences, as for softmax attention. growing: the states that the keys are added to; nullptr: the call
+  // has whole sequences.
   void operator()(int64_t layer, const rf_attention_args& call, FeatureMemory& memory,
                   const GrowingSequences* growing = nullptr) const;
 
  private:
   int64_t features() const;
   int64_t sums() const { return features() * (head_dim_ + 1); }  // numbers of a head
-  // What the arguments of all heads share: vectors or features of the first token, and their strides.
+  // The arguments that all heads share: vectors or features of the first token, and their strides.
   rf_linear_attention_args prepare(const rf_attention_args& call, FeatureMemory& memory) const;
   // The vectors become views of `memory`, in float32.
   void convert(const rf_attention_args& call, FeatureMemory& memory, rf_linear_attention_args& args) const;
@@ -54,7 +54,7 @@ class LinearAttention {
   // The features of a head of a sequence, and its running maxima.
   void map(int64_t layer, const rf_attention_args& call, int64_t sequence, int64_t head, double earlier_maximum,
            FeatureMemory& memory) const;
-  // A sequence whose state takes its keys up.
+  // Computes a sequence and adds its keys to `state`.
   void extend(const rf_linear_attention_args& all, const rf_attention_args& call, int64_t sequence,
               const LinearState& state) const;
 

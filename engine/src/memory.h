@@ -17,8 +17,8 @@ struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
 using AlignedMemory = std::unique_ptr<std::byte[], FreeMemory>;
-// Huge pages, where the system provides them, hasten access to rows that lie far apart, but memory that is not touched
-// may become resident.
+// Huge pages, if the system provides them, speed up access to rows at distant addresses, but may make untouched memory
+// resident.
 enum class Pages { kSmall, kHuge };
 // Aligned to 64 bytes. Throws std::bad_alloc.
 inline AlignedMemory make_aligned(int64_t bytes, Pages pages = Pages::kSmall) {

@@ -1,4 +1,4 @@
-// The public face of a model (rf/engine/model.h): checks of a call, chunks, and what is made of hidden states.
+// The public interface of a model (rf/engine/model.h): checks of a call, chunks, and results from hidden states.
 #include "rf/engine/model.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ ModelInfo info_of(const ModelConfig& config, Head head) {
   return info;
 }
 
-// Sequences that are computed at once.
+// Sequences that are computed together.
 struct Chunk {
   int64_t first_sequence = 0, sequences = 0;
   int64_t first_token = 0, tokens = 0;
@@ -75,7 +75,7 @@ struct Chunk {
   const char* hidden = nullptr;  // [tokens, hidden_size]
 };
 
-// What a thread needs during a call, kept for the next.
+// The memory of a thread during a call, kept for the next.
 struct Session {
   Workspace work;
   HeadLayers::Memory head;
@@ -98,11 +98,11 @@ void add_lexical(LexicalPooling pooling, std::span<const float> logits, float* o
   }
 }
 
-// Of maxima, whose logarithm is the maximum of the logarithms.
+// Takes the logarithms of maxima, which equal the maxima of the logarithms; sums have them already.
 void finish_lexical(LexicalPooling pooling, std::span<float> out) {
   if (pooling.reduce == LexicalPooling::Reduce::kSum) return;
   for (float& x : out) {
-    if (x == 0) continue;  // most of them
+    if (x == 0) continue;  // true of most
     x = std::log1p(x);
     if (pooling.logarithms == LexicalPooling::Logarithms::kTwo) x = std::log1p(x);
   }
@@ -172,7 +172,7 @@ struct Model::Impl {
 
   int64_t row_bytes() const { return info.hidden_size * bytes_of(encoder->dtype()); }
 
-  // The rows of a chunk's tokens that `rows` names, one after the other.
+  // Copies the hidden states of the chunk's tokens in `rows` next to each other.
   const void* gather(const Chunk& chunk, std::span<const int64_t> rows, Session& session) const {
     session.gathered.resize(rows.size() * static_cast<size_t>(row_bytes()));
     std::byte* to = session.gathered.data();
@@ -183,7 +183,7 @@ struct Model::Impl {
     return session.gathered.data();
   }
 
-  // The last token that is not padding, which a text may contain too; the first where all are.
+  // The last token that is not padding (a text may contain it too); the first token if all are padding.
   int64_t before_padding(const Chunk& chunk, int64_t begin, int64_t last) const {
     int64_t token = last;
     while (skips_padding && token >= begin && chunk.ids[token] == info.pad_token_id) --token;
@@ -202,7 +202,7 @@ struct Model::Impl {
   }
   HeadReads reads = HeadReads::kTokens;
   bool skips_padding = false;  // of decoders, as in transformers
-  bool reads_types = true;     // models without token types ignore those that tokenizers give, as transformers does
+  bool reads_types = true;     // models without token types ignore the tokenizer's types, as transformers does
 
   // The vectors that heads of sequences read, of a chunk's sequences.
   const void* gather_read(const Chunk& chunk, const uint8_t* attend, Session& session) const {
@@ -228,7 +228,7 @@ struct Model::Impl {
     }
   }
 
-  // A vector for each sequence of a chunk, `stride` apart. pooled: [chunk.tokens] or nullptr, 0: left out.
+  // One vector per sequence of a chunk, with stride `stride`. pooled: [chunk.tokens] or nullptr, 0: left out.
   void pool(const Chunk& chunk, Pooling pooling, const uint8_t* pooled, float* out, int64_t stride,
             Session& session) const {
     const int64_t width = info.hidden_size;
@@ -316,7 +316,7 @@ Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(
   impl_->token_budget = options.token_budget;
   impl_->open(model_dir, options);
 #ifdef __GLIBC__
-  malloc_trim(0);  // what loading needed goes back to the system
+  malloc_trim(0);  // returns the memory of loading to the system
 #endif
 }
 

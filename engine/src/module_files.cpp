@@ -61,7 +61,7 @@ std::vector<Pooling> poolings_of(ModuleConfig& config) {
   return poolings;
 }
 
-// What a module reads and writes, where its configuration says it. Older files of late interaction say nothing.
+// Checks the names of a module's input and output, if given. Older files of late interaction do not name them.
 void check_names(ModuleConfig& config, const std::string& level) {
   for (const char* key : {"module_input_name", "module_output_name"}) {
     if (const json* name = find_value(config, key); name != nullptr && *name != level)
@@ -102,7 +102,7 @@ std::string weights_of(const std::string& directory, SentenceModules& out) {
   return path;
 }
 
-// The roles of a module that not every text goes through.
+// The roles whose texts a module processes, if it does not process all texts.
 void read_tasks(ModuleConfig& config, const char* key, bool& queries, bool& documents) {
   const json* tasks = find_value(config, key);
   if (tasks == nullptr) return;
@@ -182,7 +182,7 @@ SentenceStep read_dense(const std::string& directory, const std::string& level, 
 
 SentenceStep read_normalize(const std::string& directory, const std::string& level, SentenceModules& out) {
   const std::string path = directory + "/config.json";
-  if (io::has_file(path) || level != kTextLevel) {  // without the file, texts are meant
+  if (io::has_file(path) || level != kTextLevel) {  // without the file, it reads vectors of texts
     ModuleConfig config(path, out);
     check_names(config, level);
     finish(config);

@@ -9,7 +9,7 @@
 
 namespace rf::engine {
 
-// What modules read and write: vectors of texts, or of tokens.
+// The inputs and outputs of modules: vectors of texts, or of tokens.
 inline constexpr const char* kTextLevel = "sentence_embedding";
 inline constexpr const char* kTokenLevel = "token_embeddings";
 inline constexpr int64_t kMaxFeatures = int64_t{1} << 20;
@@ -28,14 +28,14 @@ struct ModuleConfig : NotedFile, io::StrictObject {
   ModuleConfig(const ModuleConfig&) = delete;
   ModuleConfig& operator=(const ModuleConfig&) = delete;
 };
-// The value of a key; nullptr where it is absent or null.
+// The value of a key; nullptr if it is absent or null.
 const nlohmann::json* find_value(io::StrictObject& config, const std::string& key);
 // Reads an integer from 1 to `most`, if the key has a value.
 void read_count(io::StrictObject& config, const std::string& key, int64_t most, int64_t& to);
-// A key that nobody knows is a warning, as in config.json.
+// Warns of unknown keys, as in config.json.
 void finish(const ModuleConfig& config);
 
-// sentence_bert_config.json, which lies with the encoder. `task`: what transformer_task must be.
+// sentence_bert_config.json, in the encoder's directory. `task`: the required transformer_task.
 void read_transformer(const std::string& directory, const std::string& task, SentenceModules& out);
 void read_pooling(const std::string& directory, SentenceModules& out);
 void read_splade_pooling(const std::string& directory, SentenceModules& out);

@@ -6,8 +6,8 @@
 
 namespace rf::engine {
 
-// body(i) for i < count; one of the errors that it throws goes on to the caller. Without `parallel` no team of threads
-// is made: an `if` clause of OpenMP would make one of a single thread, and allocate memory for it, in every call.
+// body(i) for i < count; the caller receives one of the errors that it throws. Without `parallel`, no team of threads
+// is created: an `if` clause of OpenMP would create a team of one, and allocate memory for it, in every call.
 template <class Body>
 void parallel_for(int64_t count, bool parallel, const Body& body) {
   if (!parallel) {

@@ -25,7 +25,7 @@ constexpr std::string_view kHarmless =
     "use_rslora ";
 constexpr std::string_view kBaseModel = "base_model.model.";
 constexpr double kMaxAlpha = 1e6;
-// Of a linear layer and of an embedding.
+// The names of the two factors, for a linear layer and for an embedding.
 struct Factors {
   std::string_view down, up;
 };

@@ -23,7 +23,7 @@ constexpr const char* kPositionWhere = "position";
 
 using SetTerm = std::function<void(rf_attention_args&)>;
 
-// Appends what sets the members of arguments that terms are.
+// Appends functions that set the members of the arguments for these terms.
 void add_terms(const PositionTerms::Terms& terms, std::vector<SetTerm>& set) {
 #define RF_ADD_TABLE(member, ...)                                                                  \
   if (name == #member) {                                                                           \
@@ -64,7 +64,7 @@ class ConstantTerms : public Position {
       const int64_t begin = sequences.cu_seqlens[i], end = sequences.cu_seqlens[i + 1];
       if (begin == end) continue;
       const auto [first, last] = std::minmax_element(sequences.positions + begin, sequences.positions + end);
-      // Rows by distance are reached from anywhere; those by position are not.
+      // Rows by distance allow any first position; rows by position do not.
       check_length(by_position_ ? *last + 1 : *last - *first + 1);
     }
   }
@@ -92,10 +92,10 @@ class ConstantTerms : public Position {
   std::shared_ptr<const void> owner_;
   std::string model_dir_;
   std::vector<std::vector<SetTerm>> layers_;  // names are looked up once, not in each call
-  bool by_position_;                          // some rows are those of a position
+  bool by_position_;                          // some rows belong to a position
 };
 
-// What several encodings do together.
+// Several encodings combined.
 class Combination : public Position {
  public:
   Combination(std::vector<std::unique_ptr<Position>> parts, bool rotates_values)
@@ -201,7 +201,7 @@ class Opening {
     parts_.push_back(make_rotary(RotaryRows(settings, given_frequencies(settings))));
   }
 
-  // Those of the file or the weights; empty where they are computed.
+  // The frequencies of the file or the weights; empty if they are computed.
   GivenFrequencies given_frequencies(const RotarySettings& settings) const {
     const int64_t pairs = settings.spec.rotary_dim / 2;
     if (settings.trained != TrainedFrequencies::kNone) {
@@ -242,7 +242,7 @@ class Opening {
   int rotations_ = 0, nezhas_ = 0;
 };
 
-// The rotation by a RoFormer's own table, where that is not the computed one.
+// The rotation by a RoFormer's stored table, if it differs from the computed table.
 std::unique_ptr<Position> open_stored_table(const ModelConfig& config, const std::string& model_dir,
                                             const Weights& weights, const std::string& prefix,
                                             const std::function<void(const std::string&)>& warn) {

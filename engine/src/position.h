@@ -1,4 +1,4 @@
-// What a model knows of position, for packed sequences: vectors added to the input, rows of rotations, and terms of
+// A model's position encodings, for packed sequences: vectors added to the input, rows of rotations, and terms of
 // attention (rf/attention_terms.h). Nothing is trained here, so terms are constants of the checkpoint. They are read
 // from its position_terms.safetensors (rf/model/position_terms.h); the encodings in rf/model/computed_encoding.h are
 // computed instead, by the routines of nn.
@@ -53,18 +53,18 @@ class Position {
   virtual void check(const Sequences& /*sequences*/) const {}
   // Adds to the embeddings x [tokens, width] before their layer norm.
   virtual void add_input(const Sequences& /*sequences*/, float* /*x*/, int64_t /*width*/) const {}
-  // Computes what all layers of a call share.
+  // Computes the rows that all layers of a call share.
   virtual void prepare(const Sequences& /*sequences*/, PositionRows& /*rows*/) const {}
   // Sets the terms of a layer, whose rotations are `rows`.
   virtual void set_terms(int64_t /*layer*/, const PositionRows& /*rows*/, rf_attention_args& /*args*/) const {}
   // The terms that are constants of the checkpoint; nullptr: none.
   virtual std::shared_ptr<const PositionTerms> terms() const { return nullptr; }
-  // Whether the rotation of a token may change while its sequence grows to so many tokens.
+  // Whether the rotation of a token may change while its sequence grows to the given number of tokens.
   virtual bool changes_within(int64_t /*tokens*/) const { return false; }
 };
 
 // The parts of a model's position: one per encoding, or one for the terms of all encodings.
-// A trained vector for each position, added to the input. spec: where its rows begin, and what padding reads.
+// A trained vector for each position, added to the input. spec: the first row, and the row of padding.
 std::unique_ptr<Position> make_learned(MappedRows table, int64_t width, const PositionSpec& spec = {});
 // Sinusoids of the position, added to the input.
 std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width);

@@ -20,7 +20,7 @@ using Index = std::function<int64_t(int64_t distance)>;  // a row
 
 constexpr int64_t kFarthest = 128;  // of T5
 
-// Half of the buckets for each direction, half of these of one distance each, the last from 128 on.
+// Each direction has half of the buckets: the first half of its buckets hold one distance each, the last starts at 128.
 int64_t t5_bucket(int64_t distance) {
   constexpr int64_t kSide = PositionSpec::kBucketsRead / 2, kExact = kSide / 2;
   const int64_t side = distance < 0 ? kSide : 0, far = std::abs(distance);
@@ -29,7 +29,7 @@ int64_t t5_bucket(int64_t distance) {
   return side + std::min(kSide - 1, kExact + static_cast<int64_t>(share * (kSide - kExact)));
 }
 
-// A distance, logarithmic beyond half of the buckets; `buckets` 0: as it is.
+// A distance, logarithmic beyond half of the buckets; `buckets` 0: the distance unchanged.
 int64_t deberta_bucket(int64_t distance, int64_t buckets, int64_t farthest) {
   const int64_t mid = buckets / 2, far = std::abs(distance);
   if (buckets == 0 || far <= mid) return distance;
@@ -72,8 +72,8 @@ std::shared_ptr<RelativeTerms> bucket_bias(const ModelConfig& config, const Weig
   return made;
 }
 
-// Slopes 2^(-8/n), 2^(-16/n), .. for n heads, a power of two; other numbers of heads have those of the next lower
-// power, and then every second one of the next higher power.
+// Slopes 2^(-8/n), 2^(-16/n), .. if the number of heads n is a power of two. Otherwise the slopes of the next lower
+// power of two, then every second slope of the next higher power.
 std::vector<double> linear_slopes(const ModelConfig& config) {
   const int64_t heads = config.num_attention_heads;
   const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));

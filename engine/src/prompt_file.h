@@ -1,6 +1,6 @@
 // Keys and values of a prompt in a safetensors file: "ids" [tokens], and for each layer and head "L.H.keys" and
 // "L.H.values" [tokens, row], of the cache's dtype; rows of int8 end with the 4 bytes of their scale. Its metadata say
-// what the bits depend on, and have a hash of the data.
+// the origin of the bits (PromptFacts) and have a hash of the data.
 #pragma once
 
 #include <cstdint>

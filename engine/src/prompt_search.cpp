@@ -72,7 +72,7 @@ class SampleSearch : public PromptSearch {
     Generated result;
   };
 
-  // The next token of a sequence; -1 where it was the last. known: the sequence of the cache that has its tokens.
+  // The next token of a sequence, or -1 if the sequence ends. known: the sequence of the cache that has its tokens.
   int32_t choose(int64_t sequence, int64_t known, std::span<const float> logits) {
     Continuation& of = continuations_[static_cast<size_t>(sequence - first_sequence_)];
     Generated& result = of.result;
@@ -137,7 +137,7 @@ class BeamResults {
 // Beam search as transformers' generate() defines it. A step takes the best candidates over all beams, by the sum of
 // log-probabilities. If one of the first `beams` candidates ends, it is a result, ranked by its sum over
 // tokens^length_penalty; the best unfinished candidates are the next beams. The search is over when all have ended, or
-// when there are `beams` results and the best beam, ranked at its present length, is below all of them.
+// when there are `beams` results and the best beam, ranked at its present length, is below every result.
 class BeamSearch : public PromptSearch {
  public:
   explicit BeamSearch(const SearchInput& input)
@@ -174,7 +174,7 @@ class BeamSearch : public PromptSearch {
 
  private:
   struct Beam {
-    int64_t sequence = 0;  // of the cache, with its tokens but for the last
+    int64_t sequence = 0;  // of the cache, with all tokens but the last
     float score = 0;
     double log_probability = 0;
     int64_t row = 0;  // of the logits

@@ -1,5 +1,5 @@
-// How one prompt is continued, or one sentence translated: chooses the next tokens of its sequences from the logits of
-// the last ones.
+// The search that continues one prompt or translates one sentence: chooses the next tokens of its sequences from the
+// logits of their last tokens.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace rf::engine {
 
-// What a search works with, which must outlive it. sequences_of(options) sequences of the cache are the search's, from
-// first_sequence on; the first one holds the prompt.
+// The objects that a search uses; they must outlive it. The search owns sequences_of(options) sequences of the cache,
+// from first_sequence on; the first of its sequences holds the prompt.
 struct SearchInput {
   const GenerationOptions& options;
   SequenceCache& cache;
@@ -23,7 +23,7 @@ struct SearchInput {
   int32_t never = -1;  // a token that beam search does not choose; -1: none
 };
 
-// A token that a draft drew, and the distribution that it drew from, [vocab_size]; none with greedy search.
+// A token that a draft proposed, and the distribution that it was drawn from, [vocab_size]; empty with greedy search.
 struct Proposal {
   int32_t token;
   std::vector<float> probabilities;
@@ -45,11 +45,11 @@ class PromptSearch {
   static int64_t candidates_per_beam(const GenerationOptions& options);
   virtual ~PromptSearch() = default;
 
-  // What the cache must take up, by ascending sequences; empty: the search is over.
+  // The tokens to append to the cache, by ascending sequence; empty: the search is over.
   std::span<const Step> steps() const { return steps_; }
-  // logits: [steps().size(), vocab_size] of these steps; the first time one row, that of the prompt.
+  // logits: [steps().size(), vocab_size] after the tokens of steps(); in the first call one row, after the prompt.
   virtual void advance(const float* logits) = 0;
-  // The same with a token that is proposed, for greedy search and sampling: it is chosen, or another one in its place.
+  // The same with a proposed token, for greedy search and sampling: chooses it, or another token in its place.
   virtual void verify(const float* logits, const Proposal& proposal);
   virtual std::vector<Generated> results() = 0;
 
@@ -76,7 +76,7 @@ class PromptSearch {
   std::vector<float> row_;
 };
 
-// Throws Error where the scores of `tokens` tokens would leave float32.
+// Throws Error if the scores of `tokens` tokens would exceed float32.
 void check_length_penalty(const char* where, double length_penalty, int64_t tokens);
 
 }  // namespace rf::engine

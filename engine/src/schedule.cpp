@@ -126,10 +126,10 @@ std::vector<float> DistinctSequences::rows_of_all(const Computation& computation
 struct RequestQueue::Impl {
   using Clock = std::chrono::steady_clock;
   static constexpr size_t kLevels = 2;  // a batch, and one while it pauses
-  // Of the time of a batch: what it runs before a pause, the time of the batch in the pause, and its time where few
-  // requests wait: its layers are short then, and so is the time to a pause.
+  // Shares of the time of a batch: its run before a pause, the batch in the pause, and its whole time if few requests
+  // wait, when its layers are short, so that a pause comes soon.
   static constexpr double kPauseShare = 1.0 / 24, kPausedShare = 1.0 / 12, kAloneShare = 1.0 / 8;
-  // Of the time of a batch that ran together: the most that its requests are waited for.
+  // Of the time of a batch that ran together: the longest wait for its requests to return.
   static constexpr double kReturnShare = 1.0 / 4;
 
   struct Request {
@@ -180,8 +180,8 @@ struct RequestQueue::Impl {
     }
   }
 
-  // Most requests of a batch that ran together come back with their next steps at once. Without a wait, those that are
-  // first would be computed without the others.
+  // Most requests of a batch that ran together return with their next steps immediately. Without a wait, the first to
+  // return would be computed without the others.
   void await_returns(std::unique_lock<std::mutex>& lock) {
     const auto are_there = [this] {
       const auto is_other = [this](const Request& each) { return each.turn() != together.turn; };
@@ -227,8 +227,8 @@ struct RequestQueue::Impl {
     if (is_asked && (seconds >= options.batch_s || !is_crowded())) run_next(lock);
   }
 
-  // Whether more requests wait than fit into a pause, apart from those of many batches: then large batches serve all of
-  // them sooner.
+  // Whether more requests wait than fit into a pause, not counting requests that need many batches: then large batches
+  // serve all requests sooner.
   bool is_crowded() const {
     int64_t waiting = 0, room = 0;  // tokens
     for (const Request& each : requests) {
@@ -268,9 +268,9 @@ struct RequestQueue::Impl {
     known += kWeight * (speed - known);
   }
 
-  // The next batch: a sequence of each request in turn, while one fits, or all of the first, and so on. With equal
-  // shares the requests with the same turn then go to the end of the line, the first of them last: each is the first
-  // in time, and then its next sequence fits.
+  // The next batch: a sequence of each request in turn while one fits, or all of the first request, then the next. With
+  // equal shares, the requests with the same turn then move to the end of the line, the first request last: so each
+  // becomes the first eventually, and then its next sequence fits.
   Batch take() {
     const bool is_shared = options.order == Options::Order::kShared;
     Batch batch;
@@ -305,7 +305,7 @@ struct RequestQueue::Impl {
     requests.splice(requests.end(), same);
   }
 
-  // After an error each request is computed alone, so that only its cause has it.
+  // After an error each request is computed alone, so that only the request that caused it gets the error.
   static void compute(const Batch& batch) {
     try {
       run(batch);
@@ -342,7 +342,7 @@ struct RequestQueue::Impl {
     }
   }
 
-  // Tells what the batch has done and which requests are over, without the lock.
+  // Reports the progress of the batch and the finished requests, without the lock.
   void finish(std::unique_lock<std::mutex>& lock) {
     std::list<Request> over;
     Batch told;
@@ -365,17 +365,17 @@ struct RequestQueue::Impl {
   }
 
   const Options options;
-  std::mutex mutex;  // of what follows, except `done` and `error` of requests, which are the worker's
+  std::mutex mutex;  // guards the members below, except `done` and `error` of requests, which only the worker uses
   std::condition_variable changed;
   std::list<Request> requests;
   int64_t tokens = 0;  // of all requests
   uint64_t next_number = 0;
-  uint64_t turn = 0, next_turn = 0;  // of those who wait for room: a long request is not overtaken by short ones
+  uint64_t turn = 0, next_turn = 0;  // of waiting submit() calls: a long request keeps its place before short ones
   bool is_stopped = false;
   std::array<std::atomic<bool>, kLevels> is_interrupted{};  // of the batch of each level
   // Of the worker alone.
   size_t depth = 0;           // batches that run
-  Clock::time_point begun{};  // when the running batch began, or went on
+  Clock::time_point begun{};  // when the running batch began, or resumed
   double paused_s = 0;        // of all batches
   struct {
     const void* turn = nullptr;

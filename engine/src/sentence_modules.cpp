@@ -34,7 +34,7 @@ constexpr const char* kModules = "modules.json";
 constexpr const char* kModel = "config_sentence_transformers.json";
 constexpr std::string_view kPunctuation = R"(!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~)";
 
-// What the kinds of vectors are made by.
+// The kinds of models, by their vectors.
 struct ModelKind {
   VectorKind vectors;
   const char* name;  // model_type in config_sentence_transformers.json
@@ -114,7 +114,7 @@ void skip_punctuation(TokenRules& tokens) {
   for (const char word : kPunctuation) tokens.skipped_words.emplace_back(1, word);
 }
 
-// Keys of PyLate, which has them where sentence-transformers has modules. Returns whether there are any.
+// Reads PyLate's keys, which replace modules of sentence-transformers. Returns whether the file has such keys.
 bool read_late_interaction(io::StrictObject& config, SentenceModules& out, const std::string& where) {
   constexpr const char* kAttention[] = {"attend_to_mask_tokens", "attend_to_expansion_tokens"};
   bool is_known = false;
@@ -354,7 +354,7 @@ SentenceModules read_modules(const std::string& model_dir, VectorKind vectors, T
   return out;
 }
 
-// The other kinds of vectors of bge-m3, whose files are those of one vector for each text and two heads.
+// The other kinds of vectors of bge-m3. Its files describe one vector per text, plus two heads.
 void read_heads(const std::string& model_dir, VectorKind vectors, SentenceModules& out) {
   if (out.body != SentenceModules::Body::kTransformer || out.pooled_prompt == SentenceModules::PooledPrompt::kLeftOut)
     fail(model_dir, "the heads of bge-m3 need a Transformer and include_prompt, got another model");

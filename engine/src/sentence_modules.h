@@ -14,7 +14,7 @@
 
 namespace rf::engine {
 
-// What follows the transformer or its pooling, on vectors of tokens or of texts.
+// A step after the transformer or its pooling, on vectors of tokens or of texts.
 struct SentenceStep {
   enum class Kind { kDense, kNormalize, kLayerNorm, kCenter } kind;
   Linear dense{};
@@ -41,14 +41,14 @@ struct TokenRules {
   std::vector<std::string> skipped_words;  // tokens whose vectors are left out
   bool skips_punctuation = false;          // they are not named by a file
   bool skips_queries = false, skips_documents = true;
-  bool skips_first = false;          // the first token of a text has no vector
+  bool skips_first = false;          // the first token of a text gets no vector
   std::vector<int32_t> kept_ids;     // tokens of documents whose vectors are kept; empty: all
   std::vector<std::string> markers;  // prompts that begin with a token, which the tokenizer must not split
 };
 
 struct SentenceModules {
   std::string encoder_dir;  // config.json, weights, and the tokenizer's files
-  bool is_routed = false;   // roles have modules of their own
+  bool is_routed = false;   // each role has its modules
   bool is_adapted = false;  // the transformer is the class of jina-embeddings-v3, which takes a task
   enum class Body {
     kTransformer,
@@ -59,9 +59,9 @@ struct SentenceModules {
   enum class PooledPrompt { kIncluded, kLeftOut } pooled_prompt = PooledPrompt::kIncluded;
   std::vector<SentenceStep> steps;
   std::vector<float> layer_weights;                                         // of hidden states (rf/engine/model.h)
-  enum class Sparse { kLogits, kTokens, kSteps } sparse = Sparse::kLogits;  // what weights of sparse vectors come from
+  enum class Sparse { kLogits, kTokens, kSteps } sparse = Sparse::kLogits;  // the source of sparse weights
   Linear token_weight;                                                      // of bge-m3: of each token, before relu
-  std::vector<SentenceStep> token_steps;                                    // of vectors of tokens beside other kinds
+  std::vector<SentenceStep> token_steps;                                    // of token vectors among other kinds
   std::optional<TokenPooling> token_pooling;
   int64_t max_length = 0;  // 0: not stated
   bool lower_case = false;

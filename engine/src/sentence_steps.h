@@ -15,7 +15,7 @@ void normalize(float* x, int64_t count);
 int64_t width_after(const std::vector<SentenceStep>& steps, int64_t width);
 // A step that keeps the number of columns, in place.
 void change(const SentenceStep& step, int64_t rows, int64_t columns, float* x);
-// All steps on rows of that many columns; returns those of the result.
+// Applies all steps to rows of `columns` columns; returns the columns of the result.
 int64_t apply(const std::vector<SentenceStep>& steps, int64_t rows, int64_t columns, std::vector<float>& x);
 
 }  // namespace rf::engine

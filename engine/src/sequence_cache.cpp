@@ -42,7 +42,7 @@ void store_int8(std::span<const float> x, char* to) {
   for (const float number : x) largest = std::isfinite(number) ? std::max(largest, std::abs(number)) : INFINITY;
   const bool is_finite = largest <= std::numeric_limits<float>::max();
   const float scale = is_finite ? largest / 127 : std::numeric_limits<float>::quiet_NaN();
-  // A scale below the normal numbers has few bits: 127 of it may be less than the number.
+  // A subnormal scale has few bits: 127 times the scale may be less than the number.
   const auto rounded = [&](float number) { return std::clamp(std::nearbyint(number / scale), -127.0f, 127.0f); };
   for (size_t i = 0; i < x.size(); ++i) to[i] = static_cast<char>(scale > 0 ? static_cast<int>(rounded(x[i])) : 0);
   std::memcpy(to + x.size(), &scale, sizeof scale);

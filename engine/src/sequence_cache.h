@@ -22,9 +22,9 @@ class SequenceCache {
   int64_t length(int64_t sequence) const { return std::ssize(ids_[static_cast<size_t>(sequence)]); }
 
   void append(int64_t sequence, std::span<const int32_t> ids);
-  // Sequence `to` becomes what `from` is.
+  // Sequence `to` becomes a copy of `from`.
   void copy(int64_t from, int64_t to);
-  // Whether what is kept can go back to the first tokens of a sequence.
+  // Whether the kept state can be cut back to the first `tokens` tokens of a sequence.
   virtual bool can_truncate(int64_t sequence, int64_t tokens) const = 0;
   void truncate(int64_t sequence, int64_t tokens) { ids_[static_cast<size_t>(sequence)].resize(tokens); }
 
@@ -62,7 +62,7 @@ class KeyValueCache : public SequenceCache {
 
   const Shape& shape() const { return shape_; }
 
-  // Makes room for more tokens of each sequence, and keeps what there is.
+  // Makes room for more tokens of each sequence, and keeps the present tokens.
   void grow(int64_t capacity);
 
   rf_cache_type type() const { return shape_.type; }
@@ -102,7 +102,7 @@ class SharedRows : public SequenceCache {
   // Throws std::bad_alloc.
   explicit SharedRows(const Shape& shape);
 
-  // Lists `tokens` new rows for a sequence, after those of its ids; they count after `append` of their ids.
+  // Lists `tokens` new rows for a sequence, after the rows of its ids; they count after `append` of their ids.
   void add_rows(int64_t sequence, int64_t tokens);
   std::span<const int64_t> rows(int64_t sequence) const { return lists_[static_cast<size_t>(sequence)]; }
   int64_t count() const { return count_; }  // of rows
@@ -132,7 +132,7 @@ class SharedRows : public SequenceCache {
 
 // Of one layer, sequence and head.
 struct LinearState {
-  double* sums = nullptr;     // as rf_linear_attention_args has them; nullptr: none are kept
+  double* sums = nullptr;     // as in rf_linear_attention_args; nullptr: not kept
   double* maximum = nullptr;  // shen and favor: the sums are divided by its exponential
 };
 

@@ -26,7 +26,7 @@ void check_lower_case(const SentenceModules& modules, const text::Tokenizer& tok
        "that keeps letter case");
 }
 
-// Prompts that begin with a token of the vocabulary, as sentence-transformers reads those of older files.
+// Prompts that begin with a token of the vocabulary, as sentence-transformers reads prompts of older files.
 std::vector<std::string> marker_tokens(const std::vector<std::string>& prompts, const text::Tokenizer& tokenizer) {
   std::vector<std::string> tokens;
   for (const std::string& prompt : prompts) {
@@ -127,7 +127,7 @@ int64_t TextRows::length_of(TextRole role) const {
   return std::min(length, longest_);
 }
 
-// Tokens that poolings leave out. As sentence-transformers counts them: without the special token at the end.
+// Tokens that poolings leave out, counted as in sentence-transformers: without the special token at the end.
 int64_t TextRows::count_prompt_tokens(const std::string& prompt) const {
   if (modules_.pooled_prompt != SentenceModules::PooledPrompt::kLeftOut || prompt.empty()) return 0;
   const text::Encoding tokens = tokenizer_.encode_with_specials(prompt);

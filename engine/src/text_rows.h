@@ -27,7 +27,7 @@ class TextRows {
   // Special tokens of a text.
   int64_t specials() const;
 
-  // Tokens of a text with that role, with special tokens, as the directory says; 0: it says nothing.
+  // The directory's limit for the tokens of a text with that role, with special tokens; 0: not stated.
   int64_t length_of(TextRole role) const;
 
   TokenizedTexts tokenize(std::span<const std::string_view> texts, const std::string& prompt, TextRole role,

@@ -1,5 +1,5 @@
-// Vectors of texts (text_vectors.h). The clusters of pool_tokens are those of Ward's method, found by chains of nearest
-// neighbours (Murtagh, The Computer Journal 26, 1983), and numbered as SciPy numbers them.
+// Vectors of texts (text_vectors.h). pool_tokens clusters by Ward's method with chains of nearest neighbours (Murtagh,
+// The Computer Journal 26, 1983), and numbers clusters as SciPy does.
 #include "text_vectors.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class Distances {
 };
 
 struct Merge {
-  size_t a, b;  // vectors or clusters; cluster n + k is that of merge k
+  size_t a, b;  // vectors or clusters; merge k makes cluster n + k
   double distance;
 };
 
@@ -106,7 +106,7 @@ std::vector<Merge> tree_of(std::vector<Merge> merges) {
 // The cluster of each vector: at most `most` clusters, numbered from the root on, the left side first.
 std::vector<size_t> clusters_of(const std::vector<Merge>& tree, size_t most) {
   const size_t n = tree.size() + 1;
-  // Merges of equal distance are made together, or not at all.
+  // Merges of equal distance are all made, or all left out.
   size_t made = n - most;
   while (made < tree.size() && tree[made].distance <= tree[made - 1].distance) ++made;
   std::vector<size_t> cluster(n);

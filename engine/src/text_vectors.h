@@ -1,4 +1,4 @@
-// What vectors of texts are made of besides a transformer and steps on its rows (rf/engine/embedder.h).
+// Parts of text vectors besides a transformer and the steps on its rows (rf/engine/embedder.h).
 #pragma once
 
 #include <span>
@@ -8,13 +8,13 @@
 
 namespace rf::engine {
 
-// Moves the rows of the `count` sequences with tokens to their places among all; the others' are zeros.
+// Moves the rows of the `count` non-empty sequences to their places among all rows; rows of empty sequences are zeros.
 void spread_rows(std::span<const int64_t> offsets, int64_t count, int64_t columns, float* rows);
 
 // Vectors of texts without a transformer: means of rows, or the weights of the tokens that occur.
 void look_up(const SentenceModules& modules, const Tokens& tokens, float* out);
 
-// The largest weight of each token that occurs, without those of `left_out`. weights: `stride` apart.
+// The largest weight of each token that occurs, without tokens of `left_out`. stride: between weights.
 SparseVector sparse_of_tokens(std::span<const int32_t> ids, const float* weights, int64_t stride,
                               std::span<const int32_t> left_out, int64_t max_active);
 

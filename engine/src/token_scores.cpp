@@ -36,7 +36,7 @@ void divide(std::span<float> scores, double temperature) {
   for (float& score : scores) score = static_cast<float>((score - lowered) / temperature);
 }
 
-// In several sums at once, for vectors.
+// With several independent maxima, so that the compiler vectorizes the loop.
 float largest(std::span<const float> values) {
   constexpr size_t kLanes = 16;
   float lanes[kLanes];

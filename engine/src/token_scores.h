@@ -1,4 +1,4 @@
-// Scores of the next token, one for each token of the vocabulary, and what options of generation do to them.
+// Scores of the next token, one for each token of the vocabulary, and the options of generation that change them.
 #pragma once
 
 #include <cstdint>
@@ -57,9 +57,8 @@ class TokenScores {
     return options.repetition_penalty != 1 || options.presence_penalty != 0 || options.frequency_penalty != 0 ||
            !options.logit_bias.empty() || new_tokens < options.min_new_tokens;
   }
-  // The repetition penalty for the tokens of `ids`, then the other penalties for the last `new_tokens` of them and the
-  // bias, and -infinity for stop ids where there are fewer new tokens than the least. scores: logits or
-  // log-probabilities.
+  // Applies the repetition penalty for the tokens of `ids`, then the other penalties for the last `new_tokens` ids and
+  // the bias, and -infinity for stop ids before min_new_tokens. scores: logits or log-probabilities.
   void adjust(const GenerationOptions& options, std::span<const int32_t> ids, int64_t new_tokens,
               std::span<float> scores);
   // scores to probabilities after temperature, top-k and top-p.

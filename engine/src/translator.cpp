@@ -128,7 +128,7 @@ class BatchSearch {
     std::iota(cross_lists_.rows.begin(), cross_lists_.rows.end(), int64_t{0});
     cross_ = {.keys_values = keys_values_.get(), .tokens = std::ssize(sources.ids), .lists = &cross_lists_};
     const int64_t longest = *std::ranges::max_element(limits), sequences = std::ssize(limits) * options.beams;
-    // Of the model, not of the batch, whose limits must not change bits.
+    // Decided by the model, not by the batch, whose limits must not change bits.
     if (network.decoder.may_share_rows(kMostTokens)) {
       cache_ = std::make_unique<SharedRows>(network.decoder.shared_shape(sequences));
     } else {
@@ -240,7 +240,7 @@ class BatchSearch {
   // The next step: tokens of sequences of the cache; sentence i has those from first_rows_[i] to first_rows_[i + 1].
   std::vector<int64_t> sequences_, first_rows_;
   std::vector<int32_t> tokens_;
-  // What the decoder reads.
+  // The input and output of the decoder.
   std::vector<int64_t> offsets_;
   std::vector<int32_t> ids_;
   std::vector<float> logits_;

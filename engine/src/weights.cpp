@@ -82,7 +82,7 @@ void check_finite(const io::TensorView& view, const float* values, int64_t count
        index_text(view.shape, bad - values));
 }
 
-// Whether the file's bytes can be read as floats where they are.
+// Whether the file's bytes can be read as floats in place.
 bool holds_floats(const io::TensorView& view) {
   return view.dtype == io::DType::kF32 && reinterpret_cast<uintptr_t>(view.data.data()) % alignof(float) == 0;
 }

@@ -48,7 +48,7 @@ class TensorFloats {
 class MappedRows {
  public:
   MappedRows() = default;
-  // owner: of the view. change: what is added to the rows, or nullptr.
+  // owner: of the view. change: added to the rows, or nullptr.
   MappedRows(std::shared_ptr<const void> owner, const io::TensorView& view,
              std::shared_ptr<const LowRank> change = nullptr);
   bool empty() const { return view_ == nullptr; }
@@ -70,12 +70,12 @@ class MappedRows {
 // A matrix whose rows are read on demand: writes row `row` to `to`.
 using ReadRow = std::function<void(int64_t row, float* to)>;
 
-// Tensors by their names in model/weights.h, or by those that an encoding adds.
+// Tensors by their names in model/weights.h, or by names that an encoding adds.
 class Weights {
  public:
   // Of a directory. Throws Error for missing and unexpected tensors, and wrong shapes. A bare encoder (Head::kNone) of
-  // the family bert may lack its pooler. Of the tied tensors (rf/model/checkpoint_files.h) has() is true for what the
-  // file has of its own.
+  // the family bert may lack its pooler. has() of a tied tensor is true only if the file has a different copy of it
+  // (add_untied() in rf/model/checkpoint_files.h).
   Weights(const std::string& model_dir, const ModelConfig& config, Head head,
           const std::function<void(const std::string&)>& warn, const AdapterChoice& adapter = {});
   // A side of an encoder-decoder, whose tensors translation_tensors() has checked.
@@ -102,7 +102,7 @@ class Weights {
   // The rows of a matrix, checked.
   ReadRow rows(const std::string& name) const;
   MappedRows mapped_rows(const std::string& name) const;  // of a GGUF file a copy
-  // Appends the rows of a matrix, or those of part `part` of `parts` equal ones, as a GGUF file stores them; false if
+  // Appends the rows of a matrix, or of part `part` of `parts` equal parts, as a GGUF file stores them; false if
   // products do not read its type.
   bool add_file_rows(const std::string& name, FileRows& to, int64_t part = 0, int64_t parts = 1) const;
   void release_pages(const std::string& name) const;  // of a GGUF file
@@ -110,7 +110,7 @@ class Weights {
  private:
   struct Tensor {
     std::vector<int64_t> shape;
-    const io::TensorView* view = nullptr;       // one of them
+    const io::TensorView* view = nullptr;       // of a directory; nullptr: `quantised`
     const io::GgufTensor* quantised = nullptr;  // of gguf_
     std::shared_ptr<const LowRank> change{};    // of an adapter
     bool transposed = false;                    // in the file
@@ -142,16 +142,16 @@ void read_elements(const io::TensorView& view, int64_t begin, int64_t count, flo
 // the model does not have is left out.
 std::vector<float> read_bias(const Weights& weights, const std::string& name);
 
-// largest_inputs: as Linear has them.
+// largest_inputs: as in the constructor of Linear.
 Linear read_linear(const Weights& weights, const std::string& name, Precision precision,
                    const std::vector<float>& largest_inputs = {});
 
-// Of a matrix by its whole name.
+// The same for a matrix given by its full name.
 Linear read_matrix(const Weights& weights, const std::string& matrix, Precision precision, std::vector<float> bias,
                    const std::vector<float>& largest_inputs = {});
 
-// Part `part` of each tensor [parts, out, in], one below the other, as a GGUF file stores them; nullopt if one of them
-// must be read as floats.
+// Part `part` of each tensor [parts, out, in], joined along `out`, as a GGUF file stores them; nullopt if a tensor must
+// be read as floats.
 std::optional<Linear> read_stored_part(const Weights& weights, const std::vector<std::string>& tensors,
                                        Precision precision, const std::vector<float>& bias, int64_t part);
 
@@ -159,7 +159,7 @@ std::optional<Linear> read_stored_part(const Weights& weights, const std::vector
 Linear read_joined(const Weights& weights, const std::vector<std::string>& names, Precision precision,
                    const std::vector<float>& largest_inputs = {});
 
-// Of the tensor [out, in / groups, taps]: a product with rows of `taps` tokens, [out, taps * in].
+// The tensor [out, in / groups, taps] as a product with rows of `taps` tokens, [out, taps * in].
 Linear read_convolution(const Weights& weights, const std::string& name, int64_t groups, Precision precision);
 
 Norm read_norm(const Weights& weights, const std::string& name, const ModelConfig& config, int64_t columns);

@@ -1,5 +1,5 @@
 // Files on POSIX: memory maps, locks, and atomic replacement, which writes to a temporary name in the same directory,
-// fsyncs, renames, and fsyncs the directory. An AtomicFile takes no lock: with two writers of one name the last rename
+// fsyncs, renames, and fsyncs the directory. An AtomicFile does not lock: with two writers of one name, the last rename
 // wins, and each file is complete.
 #include "rf/io/files.h"
 
@@ -28,7 +28,7 @@ namespace rf::io {
 // when the file was mapped, and ends the process. It calls only functions that POSIX allows in a handler.
 struct MappedPlace {
   std::atomic<bool> taken;
-  std::atomic<const std::byte*> begin;  // set last and cleared first: where it is not nullptr, the entry is complete
+  std::atomic<const std::byte*> begin;  // set last and cleared first: unless it is nullptr, the entry is complete
   std::atomic<size_t> size, message_size;
   std::atomic<const char*> message;
 };
@@ -206,7 +206,7 @@ MappedFile::~MappedFile() {
 }
 
 UnfinishedFile::UnfinishedFile(std::string path) : path_(replaceable_target(std::move(path))) {
-  std::error_code error;  // creating the file says what is wrong
+  std::error_code error;  // ignored: creating the file reports it
   fs::create_directories(fs::path(path_).parent_path(), error);
 }
 
@@ -266,7 +266,7 @@ std::string read_file(const std::string& path) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail_errno(path, "read");
     used += static_cast<size_t>(count);
-    check_size(used);  // one that grows
+    check_size(used);  // the file may grow
     if (count == 0) break;
   }
   text.resize(used);

@@ -248,7 +248,7 @@ std::string part_suffix(uint64_t number, uint64_t count) {
 
 }  // namespace
 
-// A mapped file, with what its header says.
+// A mapped file and the contents of its header.
 struct GgufFile::Part {
   Part(const std::string& name, uint32_t number) : path(name), file(name) {
     GgufReader reader(file.bytes(), path);

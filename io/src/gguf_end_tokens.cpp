@@ -49,7 +49,7 @@ class EndTokens {
     for (size_t i = 0; i < tokens_.size(); ++i) {
       if (is_gguf_end_text(tokens_[i])) add(static_cast<int32_t>(i));
     }
-    // Where a model calls tools, <|end|> ends a message, not its turn.
+    // In a model that calls tools, <|end|> ends a message, not a turn.
     const bool calls = has("<|call|>") && has("<|return|>");
     const bool flushes = (has("<|call|>") || has("<|calls|>")) && has("<|flush|>");
     if (calls || flushes) remove("<|end|>");

@@ -123,7 +123,7 @@ class Scanner {
     if (!take(']')) throw SyntaxError{at_, "a comma or ]"};
   }
 
-  // With one more key or index, which is_wanted() compares with that of a path.
+  // Which paths still match after one more key or index. is_wanted(): whether it equals the given part of a path.
   template <typename IsWanted>
   OnPaths extended(OnPaths on, int depth, const IsWanted& is_wanted) const {
     const auto place = static_cast<size_t>(depth);
@@ -294,7 +294,7 @@ std::string without_space(std::string_view json) {
   return out;
 }
 
-// As JsonField::Result::value.
+// The text of JsonField::Result::value.
 std::string json_value(const FieldValue& found) {
   if (found.kind == FieldValue::Kind::kNothing || found.kind == FieldValue::Kind::kNull) return "";
   if (found.kind == FieldValue::Kind::kText) {

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr double kNone = std::numeric_limits<double>::infinity();
 
-// Version 2: "max 100000" or "150000 100000" in cpu.max. Version 1: two files, where -1 is no limit.
+// Version 2: "max 100000" or "150000 100000" in cpu.max. Version 1: two files, where -1 means unlimited.
 double quota_of(const fs::path& group) {
   double quota = 0, period = 0;
   if (std::ifstream(group / "cpu.max") >> quota >> period ||

@@ -54,7 +54,7 @@ asio::awaitable<Reply> late(std::chrono::seconds deadline) {
                   .body = error_body(Dialect::kOpenAi, http::status::gateway_timeout, message)};
 }
 
-// What a client gets whose bytes are not a request that this server takes; nullopt: it has left.
+// The reply to bytes that are not a request for this server; nullopt: the client has left.
 std::optional<Reply> refusal_of(const boost::system::error_code& error, const Service& service) {
   const auto refuse = [](http::status status, const std::string& message) {
     return Reply{.status = status, .body = error_body(Dialect::kOpenAi, status, message)};
@@ -103,7 +103,7 @@ class Connection {
     socket().expires_after(service_.options.receive);
     if constexpr (kIsTls) co_await stream_.async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
     socket().socket().shutdown(asio::socket_base::shutdown_send, ignored);
-    // A client that still sends would not read the reply if the connection were closed at once.
+    // A client that still sends would not read the reply if the connection were closed immediately.
     for (buffer_.clear(); !ignored; buffer_.clear())
       co_await socket().async_read_some(buffer_.prepare(kMostHeaderBytes),
                                         asio::redirect_error(asio::use_awaitable, ignored));
@@ -168,7 +168,7 @@ class Connection {
   asio::awaitable<boost::system::error_code> receive(Parser& parser, Memory::Share& held, std::optional<Reply>& early) {
     boost::system::error_code error;
     auto token = asio::redirect_error(asio::use_awaitable, error);
-    // The first byte may take long; what follows may not.
+    // The first byte may take long; the others have a time limit.
     if (buffer_.size() == 0 && !co_await request_begins()) co_return asio::error::eof;
     const Waiting waiting(*this, false);
     socket().expires_after(service_.options.receive);
@@ -190,7 +190,7 @@ class Connection {
     co_return error;
   }
 
-  // Reads the first bytes of a request. False: none came within the time, or the server stops.
+  // Reads the first bytes of a request. False if the time ran out or the server stops.
   asio::awaitable<bool> request_begins() {
     boost::system::error_code error = asio::error::operation_aborted;
     auto token = asio::redirect_error(asio::use_awaitable, error);

@@ -37,7 +37,7 @@ int64_t dimensions_of(const Fields& fields, const engine::Embedder& embedder, co
   return fields.integer(name, 1, all).value_or(all);
 }
 
-// A list with what item(vectors, to) appends for each text of a request of TEI.
+// A list for a request of TEI; item(vectors, to) appends the item of each text.
 template <typename Item>
 Answer tei_vectors(Service& service, const Call& call, engine::VectorKind kind, Item item) {
   const Fields fields(call.body);

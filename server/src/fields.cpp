@@ -21,7 +21,7 @@ template <typename... Args>
   throw HttpError(http::status::bad_request, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// A number such as 2.0, which is an integer in JSON; another one as it is.
+// Converts a number with an integer value, such as 2.0, to an integer; returns other numbers unchanged.
 nlohmann::json as_integer(const nlohmann::json& value) {
   constexpr double kEnd = 0x1p63;
   const auto number = value.get<double>();

@@ -76,7 +76,7 @@ std::vector<std::pair<int32_t, double>> logit_bias_of(const Fields& fields) {
   return biases;
 }
 
-// What both routes have.
+// The fields that both routes share.
 Generation generation_of(const Fields& fields, const tasks::Continuer& continuer, PromptForm form) {
   Generation generation{.form = form, .prompts = {}, .options = {}, .stops = continuer.default_stops()};
   engine::GenerationOptions& options = generation.options;
@@ -117,7 +117,7 @@ Generation completion_of(const Fields& fields, const tasks::Continuer& continuer
   return generation;
 }
 
-// That of response_format; nullptr: none. given: the body in its order, which is that of an object's properties.
+// The schema of response_format; nullptr: none. given: the body in its order, which orders an object's properties.
 std::shared_ptr<const tasks::JsonSchema> schema_of(const Fields& fields, const OrderedJson& given) {
   const nlohmann::json* const format = fields.find("response_format");
   if (format == nullptr) return nullptr;
@@ -132,7 +132,7 @@ std::shared_ptr<const tasks::JsonSchema> schema_of(const Fields& fields, const O
   return std::make_shared<const tasks::JsonSchema>(of_schema["schema"]);
 }
 
-// Of a tool_choice; nullopt: it names none.
+// The tool that tool_choice names; nullopt: none.
 std::optional<std::string> tool_name_of(const nlohmann::json& choice) {
   if (!choice.is_object()) return std::nullopt;
   const nlohmann::json& function = Fields(choice).required("function");
@@ -207,7 +207,7 @@ std::string choice(size_t index, const std::string& content, const std::string& 
   return fmt::format(R"({{{},"index":{},"logprobs":{},"finish_reason":{}}})", content, index, logprobs, quoted);
 }
 
-// Bytes that are no UTF-8 are written as OpenAI does. Ids beyond the vocabulary have no text.
+// Bytes that are not UTF-8 are written in OpenAI's form. Ids beyond the vocabulary get an empty text.
 OrderedJson token_json(const text::Tokenizer& tokenizer, const engine::TokenLogProbability& token) {
   std::string bytes;
   if (token.id < tokenizer.vocabulary().size())
@@ -269,7 +269,7 @@ std::string usage_of(int64_t read, int64_t kept, int64_t added) {
   return fmt::format(kUsage, read, added, read + added, kept);
 }
 
-// A text before the first of the strings that stop it, which OpenAI's API leaves out. What may become one is held back.
+// The text before the first stop string, which OpenAI's API leaves out. Holds back text that may begin a stop string.
 class TextBeforeStop {
  public:
   explicit TextBeforeStop(std::vector<std::string> stops) : stops_(std::move(stops)) {}
@@ -310,7 +310,7 @@ struct TextStream {
     std::vector<tasks::ContinuationToken> tokens{};  // that no event has
   };
 
-  std::shared_ptr<const Models> models;  // the stream reads one of them
+  std::shared_ptr<const Models> models;  // keeps the model of the stream alive
   const tasks::Continuer& continuer;
   std::string name;
   Generation generation;
@@ -321,7 +321,7 @@ struct TextStream {
   std::string event(const std::string& rest) const {
     return "data: " + head(generation.form, true, generation.id, name) + rest + "}\n\n";
   }
-  // The event of what a step has added to a choice; empty: nothing yet.
+  // The event for the part that a step has added to a choice; empty: nothing yet.
   std::string event_of(size_t index, const tasks::ContinuationStream::Part& added) {
     Choice& of = choices[index];
     of.tokens.insert(of.tokens.end(), added.tokens.begin(), added.tokens.end());
@@ -365,7 +365,7 @@ tasks::AnswerReader reader_of(const Generation& generation) {
   return reader;
 }
 
-// Events for the parts of the texts; the generation goes on only while its client reads.
+// Sends an event for each part of the texts; the generation continues only while its client reads.
 Reply stream(Service& service, const Call& call, const ServedModel& model, const Generation& generation) {
   const tasks::Continuer& continuer = model.continuer();
   tasks::ContinuationStream parts =

@@ -20,7 +20,7 @@ namespace http = boost::beast::http;
 
 using HttpRequest = http::request<http::string_body>;
 
-// Whose form the errors of a route have.
+// The form of a route's errors.
 enum class Dialect { kOpenAi, kTei };
 
 // An error with the status that the client sees.
@@ -37,10 +37,10 @@ struct Reply {
   http::status status = http::status::ok;
   std::string body{};
   std::string type = "application/json";  // "": no body
-  bool closes = false;                    // the connection: nobody knows where the next request begins
+  bool closes = false;                    // the connection: the start of the next request is unknown
   int64_t tokens = 0;                     // that were computed, for the log
   int retry_after = 0;                    // seconds; 0: not said
-  std::vector<std::pair<const char*, std::string>> fields{};  // further ones of the header
+  std::vector<std::pair<const char*, std::string>> fields{};  // further fields of the header
   // The next part of a body that is sent while it is made; nullopt at its end. `body` is its first part.
   std::function<asio::awaitable<std::optional<std::string>>()> next{};
 };

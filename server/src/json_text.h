@@ -11,7 +11,7 @@
 
 namespace rf::server {
 
-// A list with what item(i, to) appends for each i.
+// A JSON list; item(i, to) appends item i.
 template <typename Item>
 std::string list_of(size_t count, const Item& item) {
   std::string list = "[";

@@ -20,7 +20,7 @@ class Memory {
     return fmt::format("bodies and results of all requests must fit into {} bytes, got more", most_);
   }
 
-  // The bytes that a request, or a part of it, holds until its end.
+  // The bytes that a request, or a part of a request, holds until it ends.
   class Share {
    public:
     explicit Share(Memory& memory) : memory_(&memory) {}

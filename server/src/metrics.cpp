@@ -60,7 +60,7 @@ std::string Metrics::text(bool ready) const {
     head(name, "gauge", help);
     add("{} {}\n", name, value);
   };
-  // Names that begin with te are those of text-embeddings-inference.
+  // Names that begin with te are the names of text-embeddings-inference.
   gauge("roformer_ready", "1 if the models are open", ready ? 1 : 0);
   gauge("roformer_connections", "Open connections", connections);
   gauge("roformer_active_requests", "Requests without a reply", active);

@@ -12,7 +12,7 @@
 
 namespace rf::server {
 
-// Counts what is alive.
+// Counts live objects.
 class Counted {
  public:
   explicit Counted(std::atomic<int64_t>& count) : count_(count) { ++count_; }
@@ -42,7 +42,7 @@ class Metrics {
   Metrics();
   // path: of a known route, or "other".
   void count(const std::string& path, int status, double seconds, int64_t tokens);
-  // What is computed together.
+  // A batch, which is computed together.
   void count_batch(int64_t sequences, int64_t tokens);
   // The exposition format, version 0.0.4; `ready`: whether the models are open.
   std::string text(bool ready) const;

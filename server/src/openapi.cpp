@@ -97,7 +97,7 @@ constexpr std::pair<const char*, const char*> kSchemas[] = {
     {"TeiError", R"(["error:string","error_type:string"])"},
 };
 
-// Fields of bodies: "!" must be given; "=Schema" is one that has not the field's name.
+// Fields of bodies: "!" marks required fields; "=Schema" names a schema other than the field's name.
 struct Description {
   std::string_view path;
   const char* fields;

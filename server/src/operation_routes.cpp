@@ -1,4 +1,4 @@
-// What operators read: health, models, counters, and the description of all routes.
+// The routes for operators: health, models, counters, and the description of all routes.
 #include <fmt/format.h>
 
 #include "handlers.h"

@@ -14,7 +14,7 @@ namespace rf::server {
 
 namespace {
 
-// What Content-Security-Policy calls the content of the page's only element of that name.
+// The source for Content-Security-Policy: the hash of the page's only element of that name.
 std::string hash_of(std::string_view element) {
   const size_t begin = kPage.find(fmt::format("<{}>", element)) + element.size() + 2;
   const std::string_view content = kPage.substr(begin, kPage.find(fmt::format("</{}>", element), begin) - begin);

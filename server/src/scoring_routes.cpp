@@ -1,4 +1,4 @@
-// Scores of pairs: reranking as Cohere, Jina and text-embeddings-inference have it, and classification.
+// Scores of pairs: reranking in the form of Cohere, Jina and text-embeddings-inference, and classification.
 #include <fmt/format.h>
 
 #include <algorithm>

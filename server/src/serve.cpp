@@ -137,7 +137,7 @@ Listener listen(asio::io_context& context, const ServerOptions& options) {
   }
 }
 
-// Connections for which there are descriptors, besides those of models and of the process.
+// The number of connections with file descriptors, after a reserve for the models and the process.
 int64_t allowed_connections(int64_t wanted) {
   constexpr int64_t kOthers = 64;
   rlimit limit{};
@@ -164,8 +164,8 @@ asio::awaitable<void> accept_all(asio::io_context& context, Listener& listener, 
   }
 }
 
-// At a signal: clients that are connected get the replies to what they have sent, and no new ones are taken. A second
-// signal, or the end of options.drain, ends the rest.
+// At a signal: connected clients get the replies to the requests that they have sent, and new clients are refused. A
+// second signal, or the end of options.drain, ends the rest.
 asio::awaitable<void> end_at_signal(asio::io_context& context, asio::signal_set& signals, Listener& listener,
                                     Service& service) {
   Acceptor& acceptor = listener.acceptor;

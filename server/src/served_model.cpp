@@ -21,8 +21,8 @@ namespace {
                   fmt::format("this route needs {}, got the {} model {}", needed, kind, name));
 }
 
-// The head of the directory's own model. nullopt, unless the model alone says what the directory does: it has none that
-// is known, as static embeddings and ColBERT.
+// The head of the directory's model. nullopt if config.json is missing or unknown, as for static embeddings and
+// ColBERT. With says_all, the model alone says what the directory does, so both are errors.
 std::optional<Head> head_of(const std::string& path, bool says_all) {
   if (says_all) return load_any_config(path).head();
   if (!io::has_file(path + "/config.json")) return std::nullopt;

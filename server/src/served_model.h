@@ -1,4 +1,4 @@
-// A model directory as the server offers it: what its files say that it computes.
+// A model directory in the server, with the computations that its files describe.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace rf::server {
 // The computation, whose batches the metrics count.
 engine::Computation counted(engine::Computation computation, Metrics& metrics);
 
-// Models with the computations that all their requests share, and which therefore are computed together.
+// Models with a computation that all their requests share, so that the requests are computed together.
 struct TextModel {
   TextModel(engine::Embedder opened, Metrics& metrics)
       : embedder(std::move(opened)), computation(counted(embedder.computation(), metrics)) {}
@@ -44,7 +44,7 @@ class ServedModel {
   const std::string& name() const { return name_; }
   // "embedding", "sparse", "multi-vector", "classifier", "reranker" or "generator".
   const char* kind() const;
-  // What /v1/models says: the kind, and of models of vectors "similarity", "prompts" and, where they fill masks,
+  // The entry of /v1/models: the kind, and for models of vectors "similarity", "prompts" and, if they fill masks,
   // "mask_token".
   nlohmann::ordered_json description() const;
   // The report of `roformer doctor`, without its path. Throws HttpError, 400, for a model that does not rotate.

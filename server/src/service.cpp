@@ -55,23 +55,23 @@ std::shared_ptr<const Models> open_models(const ServerOptions& options, Metrics&
     fail<ArgumentError>(kServeWhere, "cache_precision must be auto without a model that generates, got {}",
                         name_in(engine::kCachePrecisionNames, options.cache_precision));
   }
-  // Ends the OpenMP threads that have read the weights. Where there are more of them than processors, libgomp lets
-  // those of the queue sleep at once, and each parallel region of a pass has to wake them.
+  // Ends the OpenMP threads that have read the weights. With more threads than processors, libgomp lets the queue's
+  // threads sleep immediately, and each parallel region of a pass has to wake them.
   ::omp_pause_resource_all(omp_pause_soft);
   return std::make_shared<const Models>(std::move(models));
 }
 
-// The time tells the length of the key at most.
+// The time reveals at most the length of the key.
 bool is_equal(const std::string& key, std::string_view given) {
   return key.size() == given.size() && CRYPTO_memcmp(key.data(), given.data(), given.size()) == 0;
 }
 
-// What breaks HTTP's rules in a header that the parser takes.
+// A violation of HTTP's rules in a header that the parser accepts.
 std::optional<std::pair<http::status, std::string>> fault_of(const HttpRequest& request) {
   const bool is_1_1 = request.version() >= 11;
   if (const auto hosts = request.count(http::field::host); hosts > 1 || (is_1_1 && hosts == 0))
     return std::pair(http::status::bad_request, fmt::format("a request must have one Host, got {}", hosts));
-  // The parser takes several that are equal.
+  // The parser accepts several equal values.
   if (const std::string_view length = request[http::field::content_length];
       request.count(http::field::content_length) > 1 || length.find(',') != std::string_view::npos)
     return std::pair(http::status::bad_request, "a request must have one Content-Length, got several");

@@ -1,4 +1,4 @@
-// What the server answers: its models, its work, and its table of routes.
+// The service behind the server: its models, its work, and its table of routes.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class Service {
   // Opens the models. Throws Error for the first that cannot be opened, and for a file of keys without a key.
   explicit Service(const ServerOptions& options);
 
-  // The reply to a request whose header needs no body: a refusal, or that to OPTIONS.
+  // The reply to a request that its header alone decides: a refusal, or the reply to OPTIONS.
   std::optional<Reply> reply_to_header(const HttpRequest& request) const;
   // The reply to another request, of the present models; errors are replies too. In any thread.
   asio::awaitable<Reply> reply(const HttpRequest& request, std::shared_ptr<const Models> present);
@@ -77,7 +77,7 @@ struct Route {
 
 // All routes (routes.cpp).
 std::span<const Route> routes();
-// The route of a request; nullptr: none has the path or none the method, whose names `allowed` gets.
+// The route of a request; nullptr if the path or the method is unknown. allowed: receives the methods of the path.
 const Route* find_route(http::verb verb, std::string_view target, std::string& allowed);
 // The path of a target, without the server's name and the query.
 std::string_view path_of(std::string_view target);

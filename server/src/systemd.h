@@ -1,4 +1,4 @@
-// What systemd and the server tell each other (sd_notify(3), sd_listen_fds(3)), without libsystemd.
+// The messages between systemd and the server (sd_notify(3), sd_listen_fds(3)), without libsystemd.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ void notify_reload();
 // How often WATCHDOG=1 is expected; nullopt: never.
 std::optional<std::chrono::microseconds> watchdog_interval();
 // The socket that the manager listens on for this process; nullopt: none. Throws Error if there are several, or if it
-// is no stream that listens.
+// is not a listening stream socket.
 std::optional<int> inherited_socket();
 
 }  // namespace rf::server

@@ -35,7 +35,7 @@ int64_t end_of_part(const engine::Computation& computation, const engine::Tokeni
   return end;
 }
 
-// The vectors of the sequences from `first` on. rows: of these sequences.
+// Appends the vectors of sequences first .. end - 1 to `to`. rows: the rows of the same sequences.
 void add_vectors(const TextModel& model, const engine::TokenizedTexts& tokens, int64_t first, int64_t end,
                  const std::vector<float>& rows, std::optional<engine::TextRole> role,
                  std::vector<engine::TextVectors>& to) {
@@ -52,7 +52,7 @@ void add_vectors(const TextModel& model, const engine::TokenizedTexts& tokens, i
   }
 }
 
-// A number in JSON beside its float32, also while the text grows; a score with its label.
+// Memory for a number in JSON per byte of its float32, including room for the growing text; for a score with its label.
 constexpr int64_t kTextPerByte = 6, kBytesPerScore = 128;
 
 int64_t bytes_of(const engine::TextVectors& vectors) {

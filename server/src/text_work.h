@@ -11,12 +11,12 @@
 
 namespace rf::server {
 
-// The vectors of texts, of equal ones once.
+// The vectors of texts, stored once for equal texts.
 struct Embedded {
   Memory::Share held;
   std::vector<engine::TextVectors> distinct{};
   std::vector<int64_t> sequence_of_text{};
-  int64_t tokens = 0;  // of all texts, equal ones counted each
+  int64_t tokens = 0;  // of all texts, repeated texts included
 
   size_t texts() const { return sequence_of_text.size(); }
   const engine::TextVectors& of(size_t text) const { return distinct[static_cast<size_t>(sequence_of_text[text])]; }
@@ -35,11 +35,11 @@ struct Scores {
   std::vector<float> values{};  // [pairs, labels]
   int64_t tokens = 0;
 };
-// What is made of logits, [pairs, labels].
+// Changes logits, [pairs, labels], to scores.
 using Activate = std::function<void(const tasks::CrossEncoder& encoder, std::vector<float>& logits)>;
 asio::awaitable<Scores> score(Service& service, const PairModel& model, const std::vector<text::TextPair>& pairs,
                               Activate activate);
-// Of documents for a query, by a cross-encoder or by late interaction. raw: without the model's activation.
+// Scores of documents for a query, by a cross-encoder or by late interaction. raw: without the model's activation.
 asio::awaitable<Scores> rank(Service& service, const ServedModel& model, std::string query,
                              std::vector<std::string> documents, bool raw);
 

@@ -18,7 +18,7 @@ Work::Work(int threads, const engine::RequestQueue::Options& options, Metrics& m
       pool_of_long_(static_cast<size_t>(threads)),
       queue_(options) {
   constexpr int kLowerPriority = 10;
-  const auto all = std::make_shared<std::latch>(threads);  // each thread has one of these tasks
+  const auto all = std::make_shared<std::latch>(threads);  // blocks each thread until every thread has a task
   for (int i = 0; i < threads; ++i)
     asio::post(pool_of_long_, [all] {
       ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLowerPriority);

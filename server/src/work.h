@@ -1,4 +1,4 @@
-// The work of requests: what runs in pools of threads, what the engine's queue computes, and how a handler, a
+// The work of requests: runs functions in thread pools and computations in the engine's queue. A handler, which is a
 // coroutine, waits for both.
 #pragma once
 
@@ -71,7 +71,7 @@ class Work {
   // model. tokens: that it reads. Throws as compute() does.
   asio::awaitable<void> in_queue(const void* turn, int64_t tokens, Part part, std::function<void()> run);
   // The same for a step of a generator, together with the steps of other requests that wait for the turn. Returns
-  // whether it goes on.
+  // whether the generator has further steps.
   asio::awaitable<bool> step(const void* turn, int64_t tokens, Part part, engine::Generator& generator);
 
  private:

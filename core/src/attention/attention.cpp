@@ -158,7 +158,7 @@ void check_absent(const void* term, const void* gradient, const std::string& nam
           " must be NULL where the term is absent, got an array");
 }
 
-// The rules of any implementation of the equation, or also of the kernels here; of forward and backward.
+// Which rules to check, forward and backward: the rules of the equation alone, or also the limits of the kernels here.
 enum class CheckedFor { kEquation, kKernels };
 
 void check_attention(const rf_attention_args& x, CheckedFor use) {

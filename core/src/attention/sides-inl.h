@@ -142,7 +142,7 @@ inline HeadRows cached_values(const rf_attention_args& x, int64_t b, int64_t key
   return {static_cast<const char*>(x.v) + offset * cache_element_bytes(x), x.v_stride_t};
 }
 
-// As load_rows, of these.
+// load_rows() for the rows of cached_keys() and cached_values().
 inline HWY_NOINLINE void load_cached_rows(const rf_attention_args& x, HeadRows from, const Span& span, int64_t columns,
                                           float* to, int64_t to_stride) {
   if (x.cache_type != RF_CACHE_INT8) {

@@ -27,8 +27,8 @@ AlignedArray<T> aligned_array(int64_t count) {
   return array;
 }
 
-// Memory that is read repeatedly, aligned to 64 bytes, in pages of 2 MiB if it has so many bytes and the system
-// provides them: with small pages a processor reads at two thirds of the speed. Returns nullptr if there is none.
+// Memory that is read repeatedly, aligned to 64 bytes; in pages of 2 MiB if it is that large and the system provides
+// them, because small pages reduce the reading speed to two thirds. Returns nullptr if memory runs out.
 inline void* huge_memory(size_t bytes) noexcept {
   constexpr size_t kPage = size_t{2} << 20;
   void* memory = nullptr;

@@ -34,8 +34,8 @@ inline bool has_amx_int8() {
   static const bool has = has_feature(25);
   return has;
 }
-// Whether products of bfloat16 pairs are faster than those of floats. Intel's instruction takes four times as long as
-// an FMA, so there only the tiles are.
+// Whether products of bfloat16 pairs are faster than products of floats. On Intel only the AMX tiles are, because its
+// vector instruction takes four times as long as an FMA.
 inline bool has_fast_bf16_pairs() {
   static const bool fast = has_bf16_instruction() && (!__builtin_cpu_is("intel") || has_amx_bf16());
   return fast;

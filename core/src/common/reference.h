@@ -31,7 +31,7 @@ namespace rf::ref {
 // RoFormer Eq. 34 (R-CONV-05..07, R-ROPE-06). theta: hi[i] + lo[i], [num_freqs]. An angle is computed for every pair of
 // elements, without tables.
 void rope(const double* hi, const double* lo, int64_t num_freqs, double scale, const rf_rope_args& args);
-// The same by given rows.
+// The same with the caller's rows of cosines and sines.
 void rotate(const rf_rope_rows_args& args);
 
 // All scores of one query at a time, so memory beyond the results is O(T + S) for each head. No tiles, no online

@@ -42,7 +42,7 @@ template <class Args>
 HWY_INLINE HeadRows value_rows(const Args& x, int64_t b, int64_t key_head) {
   return head_rows(x.dtype, x.v, b * x.v_stride_b + key_head * x.v_stride_h, x.v_stride_t);
 }
-// Of the output in arguments, or of its gradient.
+// Rows of the output, or of its gradient.
 template <class Args>
 HWY_INLINE HeadRows out_rows(rf_dtype dtype, const Args& x, int64_t b, int64_t h) {
   return head_rows(dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);

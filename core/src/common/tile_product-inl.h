@@ -25,7 +25,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// As many as the registers hold accumulators for: 8 x 3 of 32, or 4 x 3 of 16.
+// The accumulators of a block fit into the registers: 8 x 3 of 32, or 4 x 3 of 16.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
 inline constexpr int kBlockRows = 8;
 #else
@@ -119,7 +119,7 @@ HWY_INLINE void multiply_block(const Product& p, int64_t row, int64_t vector, Be
   }
 }
 
-// All rows, kRows and then fewer at a time, by kVectors vectors; each block of rows begins with a copy of `beside`.
+// All rows, kRows and then fewer at a time, by kVectors vectors. Each block of rows uses a new copy of the prefetcher.
 template <class Elements, int kRows, int kVectors, class Beside>
 HWY_INLINE void multiply_columns(const Product& p, int64_t vector, const Beside& beside) {
   int64_t row = 0;

@@ -1,6 +1,6 @@
 // The layouts of blocks in files, and packing (see the header). ggml's types, with bit fields from the low bit:
 //
-//   a block of 32    scale, minimum: fp16, where the type has them; the halves of byte i are elements i and i + 16
+//   a block of 32    scale, minimum: fp16, if present; the halves of byte i are elements i and i + 16
 //   a block of 256   fields of 4, 2 and 1 bits in runs of w bytes: field j of byte i of a run is its element w j + i
 #include "linear/gemm_blocks.h"
 
@@ -193,7 +193,7 @@ float float_of(rf_block_type type, uint16_t bits) {
                                                          : to_arithmetic(std::bit_cast<Float16>(bits));
 }
 
-// Products of finite fp16 are finite; those of MXFP4 may not be.
+// Products of finite fp16 are finite; products of MXFP4 may overflow.
 bool is_finite(const BlockForm& form, const BlockFields& fields) {
   const float minimum = has_minimum(form.scales) ? float_of(form.type, fields.minimum) : 0;
   return std::isfinite(float_of(form.type, fields.scale) * kFp4Values[7]) && std::isfinite(minimum);

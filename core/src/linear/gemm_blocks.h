@@ -1,6 +1,6 @@
 // Weights that keep the bits of a file's blocks (rf_linear_pack_blocks), in the order in which products read them:
 //
-//   [block of 64 columns][span of the depth] d u16[64] | m u16[64] | steps, where a span is a block of the file
+//   [block of 64 columns][span of the depth] d u16[64] | m u16[64] | steps; a span is a block of the file
 //   a step, 32 elements of the depth: scales | codes
 //
 //   scales  one level: u16 [64], or u16 [64] and minimums u16 [64]
@@ -10,8 +10,8 @@
 //           8 bits: int8 [32][64]
 //           16 bits: u16 [32][64], without scales
 //
-// An element is value(code) scale + minimum in float32. The product is exact, so the element is rounded once at most
-// and is the file's. Products unpack blocks to floats and then run as those of float weights: the bits are the same.
+// An element is value(code) scale + minimum in float32. The product is exact, so the element is rounded at most once
+// and equals the file's. Products unpack blocks to floats and then run as with float weights: the bits are the same.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,7 @@ using IntTag = hn::RebindToSigned<FloatTag>;
 
 inline constexpr int64_t kBlockVectorCount = kBlockColumns / kLanes;
 inline constexpr int kGroupFields = 8;  // elements of a lane that are unpacked together
-// Sums of a row that are kept together, and what they need, fit into the registers.
+// Sums of a row that are kept together; the sums and their operands fit into the registers.
 inline constexpr int kSums = HWY_TARGET == HWY_AVX3 ? 4 : 2;
 
 HWY_INLINE FloatVec load_halves(const uint8_t* halves, int64_t column) {
@@ -58,7 +58,7 @@ HWY_INLINE Affine load_top(const uint8_t* top, int64_t column, FloatVec) {
   return {scale, load_halves(top + kBlockColumns * 2, column)};
 }
 
-// Those of group `group` of a step. minus_zero: the value of code 0 where there is no minimum.
+// The scale and minimum of group `group` of a step. minus_zero: the value of code 0 in types without a minimum.
 template <BlockScales kScales>
 HWY_INLINE Affine load_group(const Affine& top, const uint8_t* step, int64_t group, int64_t column,
                              FloatVec minus_zero) {
@@ -139,7 +139,7 @@ struct Codes {
   }
 };
 
-// Bytes and halves are read where they are.
+// Bytes and halves are read in place.
 struct ByteCodes {
   static constexpr int64_t kBytes = kStepDepth * kBlockColumns;
   const uint8_t* at;

@@ -11,10 +11,10 @@ struct Int8RowScale {
   int32_t zero;
 };
 
-// Of a unit in a quantised row: kUnitDepth, or twice that where the products are of 16 bits.
+// The size of a unit in a quantised row: kUnitDepth bytes, or twice as many for products of 16 bits.
 int64_t row_unit_bytes();
 
-// A row of x, times `factors` unless nullptr, as bytes, `bytes` of them, a multiple of kDepthStep. to: bytes /
+// Quantises a row of x, times `factors` unless nullptr, to `bytes` bytes, a multiple of kDepthStep. to: bytes /
 // kUnitDepth units of row_unit_bytes().
 Int8RowScale quantize_row(rf_dtype dtype, const void* x, const float* factors, int64_t count, uint8_t* to,
                           int64_t bytes);

@@ -171,8 +171,8 @@ struct PanelAhead {
   }
 };
 
-// Prefetches what is read of B 24 rows later. The rows are 256 bytes apart, so their lines share a quarter of the
-// nearest cache, which does not hold a block until the next rows of A.
+// Prefetches the part of B that is read 24 rows later. The rows have a stride of 256 bytes, so their lines share a
+// quarter of the nearest cache, which cannot keep a block until the next rows of A.
 struct RowsOfBlockBeside {
   const char* next;
 

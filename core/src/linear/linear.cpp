@@ -22,7 +22,7 @@ struct rf_linear_packed {
   rf::core::Unit unit = {};
   int64_t in = 0, out = 0;
   rf::core::AlignedArray<uint32_t> units;
-  // Where one of them is set, the others are not.
+  // At most one of units, int8 and blocks is set.
   std::unique_ptr<const rf::core::Int8Weight> int8{};
   std::unique_ptr<const rf::core::BlockWeight> blocks{};
 };
@@ -152,7 +152,7 @@ void check_packed(const rf_linear_args& args) {
           "packed must be used with the instruction set that it was packed for, got a weight packed for another");
 }
 
-// Of packed bytes and blocks, which serve several types of x.
+// Checks packed int8 and block weights, which serve several types of x.
 template <class Weight>
 void check_any_packed(const rf_linear_args& args, const Weight& weight) {
   require(args.dtype != RF_F64, kWhere,

@@ -16,7 +16,7 @@ constexpr int64_t kPageBytes = 256 * 1024;
 // Bytes of a block in addition to its rows.
 constexpr int64_t kBlockBytes = 64;
 
-// All caches of the process. It is never destroyed: caches may be, when the process ends.
+// All caches of the process. Never destroyed, because caches may be destroyed later, when the process ends.
 struct Owners {
   std::mutex mutex;
   std::vector<TableOwner*> all;

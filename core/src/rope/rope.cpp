@@ -212,7 +212,7 @@ RopeCache<T>& cache_of(rf_rope& rope, rf_rope_direction direction) {
   return *slot.load();
 }
 
-// The tokens of all sequences in order, divided where the block of the cache changes that holds their rows.
+// The tokens of all sequences in order, split into runs whose rows are in the same block of the cache.
 struct Runs {
   std::vector<int64_t> begins;
   std::vector<double> blocks;

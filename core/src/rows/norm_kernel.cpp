@@ -1,5 +1,5 @@
 // Norm kernels (rf/rows.h has the definition): a row goes through work space as floats, so the element types of x and
-// of the stream only matter where a row is read and written. Per row, with n columns in the lanes:
+// of the stream matter only for reading and writing a row. Per row, with n columns in the lanes:
 //
 //   forward   s = residual + dropout(x + bias)       one pass over memory
 //             m = sum(s) / n, v = sum((s - m)^2) / n   two passes in the cache: no difference of squares

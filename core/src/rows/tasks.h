@@ -42,7 +42,7 @@ void for_row_blocks(int64_t rows, int64_t columns, int64_t block, int64_t bytes,
   });
 }
 
-// The same in chunks, each of which adds its rows to zeros: run(rows, space, sums), sums [totals.size()][padded]. Then
+// The same in chunks: run(rows, space, sums) adds the rows of a chunk to zeroed sums [totals.size()][padded]. Then
 // totals[k], [columns] or nullptr, are the sums over the chunks, in order.
 template <class Run>
 void sum_over_rows(int64_t rows, int64_t columns, int64_t bytes, const std::vector<float*>& totals, const Run& run) {

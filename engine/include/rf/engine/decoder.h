@@ -52,8 +52,8 @@ class RF_ENGINE_API Decoder {
               float* logits, Logits of = Logits::kLast);
   // Sequence `to` becomes a copy of `from`; keys and values of a common prefix are not copied.
   void copy(int64_t from, int64_t to);
-  // Drops all but the first tokens. With linear attention `tokens` must be 0 or the present number; with longrope,
-  // those that are left below the training length keep the states that they had beyond it.
+  // Keeps only the first `tokens` tokens. With linear attention, `tokens` must be 0 or the current length. With
+  // longrope, a sequence cut back below the training length keeps the states computed beyond that length.
   void truncate(int64_t sequence, int64_t tokens);
 
  private:
@@ -65,13 +65,13 @@ class RF_ENGINE_API Decoder {
     std::span<const int32_t> ids;
   };
   static void append(std::span<const Growth> all, float* logits);
-  // Not with linear attention, and not where a sequence is computed anew.
+  // False with linear attention, and if append() would recompute a whole sequence.
   bool may_join(std::span<const int64_t> sequences, std::span<const int64_t> offsets) const;
   SequenceCache& cache();
-  // Makes room for so many tokens, up to the model's positions, and keeps the sequences; false: it cannot.
+  // Makes room for `tokens` tokens, up to the model's positions, and keeps the sequences; false if it cannot.
   bool grow(int64_t tokens);
-  // Whether a token that a sequence keeps has the state that it has in a new one: the tokens up to it decide it, and
-  // not how they came or how long a sequence has been, or will be with `tokens`.
+  // Whether a kept token has the same state as in a new sequence. Its state then depends only on the tokens up to it,
+  // not on the steps that added them or on how long the sequence was, or becomes with `tokens`.
   bool keeps_states(int64_t tokens = 0) const;
 
   struct Impl;

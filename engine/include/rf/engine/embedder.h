@@ -60,7 +60,7 @@ struct Module {
   std::string kind, directory;
   bool is_adapted = false;  // the class of jina-embeddings-v3, a Transformer that takes a task
 };
-// Those of modules.json, at least one. Throws Error for the model's own classes and for folders elsewhere.
+// The modules of modules.json, at least one. Throws Error for custom classes and for folders outside the directory.
 RF_ENGINE_API std::vector<Module> read_module_list(const std::string& model_dir);
 
 // The requested prompt, as text or by name; by default the prompt of default_name, else "". Throws ArgumentError,
@@ -74,15 +74,15 @@ enum class LongTexts {
   kRefuse,    // an error
 };
 
-// What a text becomes.
+// The kind of vector of a text.
 enum class VectorKind {
   kDense,   // one vector
-  kSparse,  // a weight for each entry of the vocabulary, most of them 0
+  kSparse,  // a weight for each entry of the vocabulary; most are 0
   kTokens,  // a vector for each token, compared by MaxSim (late interaction)
   kAll,     // the three, from one pass of a model that has their heads (bge-m3, arXiv:2402.03216)
 };
 
-// What the files of a directory say; kDense without such files, kTokens with the heads of bge-m3.
+// The kind that the files of a directory state; kDense without such files, kTokens with the heads of bge-m3.
 RF_ENGINE_API VectorKind vectors_of(const std::string& model_dir);
 
 // Models may treat queries and documents in different ways: by a prompt of that name, other modules, other lengths, and
@@ -91,7 +91,7 @@ enum class TextRole { kNone, kQuery, kDocument };
 
 struct EmbedderOptions {
   VectorKind vectors = VectorKind::kDense;
-  TextRole role = TextRole::kNone;            // of all texts, unless a call says another
+  TextRole role = TextRole::kNone;            // of all texts, unless a call gives another
   Precision precision = Precision::kFloat32;  // of the encoder; dense layers are float32
   int64_t token_budget = 4096;                // tokens that are computed together
   // These replace settings of the directory.
@@ -104,7 +104,7 @@ struct EmbedderOptions {
   std::optional<std::string> prompt{};  // text before each text
   std::optional<std::string> prompt_name{};  // one of the directory's prompts
   std::string task{};  // one of the model's (Model::info), which adds its adapter, and its prompt where none is given
-  std::string adapter{};  // as ModelOptions has it
+  std::string adapter{};  // as ModelOptions::adapter
   LongTexts long_texts = LongTexts::kTruncate;
   int threads = 1;  // that tokenize (see tokenizing_threads); 0: all
   // Takes warnings, each a line; without it they are dropped.
@@ -122,17 +122,17 @@ struct EmbedderInfo {
   VectorKind vectors = VectorKind::kDense;
   TextRole role = TextRole::kNone;
   bool by_role = false;    // queries and documents need separate embedders, for other modules or lengths
-  int64_t dimensions = 0;  // of a vector; of sparse vectors alone those of the vocabulary
-  // Of the vectors of tokens, and of sparse ones; 0: not computed.
+  int64_t dimensions = 0;  // of a vector; with VectorKind::kSparse, as sparse_dimensions
+  // Dimensions of token vectors and of sparse vectors; 0: not computed.
   int64_t token_dimensions = 0, sparse_dimensions = 0;
   int64_t max_active = 0;  // weights of a sparse vector; 0: all
   int64_t width = 0;       // of a vector before its first elements are taken
-  int64_t max_length = 0;  // tokens of a text with its special tokens, unless the directory says it of the role
+  int64_t max_length = 0;  // tokens of a text with its special tokens, unless the directory has a length for the role
   std::vector<Pooling> poolings;
   bool normalized = false;                     // vectors have length 1
   std::string prompt;                          // text before each text
   std::map<std::string, std::string> prompts;  // the directory's, by name
-  std::map<std::string, std::string> tasks;    // those that the model has adapters for, and the prompt of each
+  std::map<std::string, std::string> tasks;    // the tasks that have an adapter, each with its prompt
   std::string task;                            // the one in use; "": none
   std::optional<std::string> default_prompt_name;
   Similarity similarity = Similarity::kCosine;  // the similarity the vectors were trained for
@@ -164,10 +164,10 @@ struct SparseVector {
   std::vector<int32_t> indices;
   std::vector<float> values;
 };
-// max_active: the largest weights, of equal ones the first; 0: all.
+// Keeps the max_active largest weights, the first among equal weights; 0: all.
 RF_ENGINE_API SparseVector sparse_of(std::span<const float> weights, int64_t max_active);
 
-// What a text becomes. Kinds that the embedder does not compute are empty.
+// The vectors of a text. Kinds that the embedder does not compute are empty.
 struct TextVectors {
   std::vector<float> dense;  // [dimensions]
   SparseVector sparse;
@@ -182,13 +182,13 @@ RF_ENGINE_API double max_similarity(const EmbedderInfo& model, std::span<const f
 
 // Ward clustering of a text's vectors by their cosines, whose groups become their means (HierarchicalTokenPooling).
 struct TokenPooling {
-  double factor = 1;             // vectors for one that is left
-  int64_t protected_tokens = 1;  // the first ones, which stay
+  double factor = 1;             // vectors per remaining vector
+  int64_t protected_tokens = 1;  // the first vectors, which stay
   bool normalizes = false;
   bool pools_queries = false, pools_documents = true;
 };
 
-// What a text's vectors of tokens become, [n, dimensions].
+// Pools the token vectors of a text, [n, dimensions], in place.
 RF_ENGINE_API void pool_tokens(const TokenPooling& pooling, int64_t dimensions, std::vector<float>& vectors);
 
 class RF_ENGINE_API Embedder {
@@ -201,8 +201,8 @@ class RF_ENGINE_API Embedder {
   const EmbedderInfo& info() const;
   const Model& model() const;  // the encoder; throws Error for a model without one
   const text::Tokenizer& tokenizer() const;
-  // A vector's first elements, as with EmbedderOptions::dimensions: normalised again where vectors are. normalizes:
-  // also where they are not.
+  // A vector's first elements, as with EmbedderOptions::dimensions: normalised again if info().normalized, or if
+  // `normalizes`.
   std::vector<float> shorten(std::span<const float> vector, int64_t dimensions, bool normalizes = false) const;
   // The token of an index of sparse vectors; nullopt for the rows of a model beyond its tokenizer's vocabulary. Throws
   // Error out of range.
@@ -221,7 +221,7 @@ class RF_ENGINE_API Embedder {
                                    const std::optional<std::string>& prompt = std::nullopt,
                                    std::optional<TextRole> role = std::nullopt,
                                    int64_t max_length = std::numeric_limits<int64_t>::max()) const;
-  // The same from the rows that computation() has for a sequence.
+  // The same from the rows of a sequence that computation() gave.
   TextVectors vectors(const TokenizedTexts& tokens, int64_t sequence, std::span<const float> rows,
                       std::optional<TextRole> role = std::nullopt) const;
 

@@ -64,20 +64,20 @@ struct GenerationOptions {
   // Called with a prompt and the new tokens of a sequence, more than min_new_tokens; returns whether they end it, like
   // a stop id.
   std::function<bool(std::span<const int32_t> prompt, std::span<const int32_t> added)> is_end{};
-  // The tokens that may follow the new ones of a sequence, at least one: bit i % 64 of word i / 64 for token i, valid
-  // until the next call; others have no probability. Not with kBeams, nor with min_new_tokens.
+  // The tokens that may follow the new tokens of a sequence, at least one: bit i % 64 of word i / 64 allows token i.
+  // Valid until the next call. Other tokens get probability 0. Not with kBeams or min_new_tokens.
   std::function<std::span<const uint64_t>(std::span<const int32_t> added)> allowed{};
 };
 
-// What the bits of keys and values depend on, besides the program and its instruction set.
+// The origin of keys and values: their bits depend on it, and on the program and its instruction set.
 struct PromptOrigin {
   std::string model_hash;
   Precision precision{};  // kFloat32
 };
-// Of the configuration and the weights of a directory or a GGUF file. Throws Error for an unreadable file.
+// A hash of the configuration and the weights of a directory or a GGUF file. Throws Error for an unreadable file.
 RF_ENGINE_API std::string hash_of_model(const std::string& path);
 
-// Throws Error for options that no model of so many tokens takes; 0: no model at all.
+// Throws Error for options that are invalid for every model of this vocabulary size; 0: for every model.
 RF_ENGINE_API void check_options(const GenerationOptions& options, int64_t vocab_size);
 
 struct Generated {
@@ -88,7 +88,7 @@ struct Generated {
   std::vector<NewToken> tokens{};  // the same as ids, with best_tokens
 };
 
-// Of a run with a draft: tokens that it proposed, and those that the model chose too.
+// Counts of a run with a draft: the tokens that the draft proposed, and how many the model chose too.
 struct Drafted {
   int64_t proposed = 0, accepted = 0;
   Drafted& operator+=(const Drafted& other) {
@@ -102,11 +102,11 @@ struct Drafted {
 // bits, r}: one number for each token, whose upper 53 bits are a fraction u; the token is the first, by id, at which
 // the sum of probabilities exceeds u.
 //
-// A draft is a smaller model with the same tokens, which proposes the next ones of each text; the model computes those
-// of a step together, and keeps them up to the first that it does not choose itself (speculative decoding, Leviathan et
-// al. 2023, arXiv 2211.17192). Greedy search gives the same tokens and numbers as without a draft. Sampling draws from
-// the same distribution, but for a seed other tokens: the draft's numbers come from a generator that is seeded with the
-// word 1 after r, the model's take one number for each token, and one more in place of a proposal.
+// A draft is a smaller model with the same tokens, which proposes the next tokens of each text. The model computes the
+// proposals of a step together, and keeps them up to the first that it would not choose (speculative decoding,
+// Leviathan et al. 2023, arXiv 2211.17192). Greedy search gives the same tokens and numbers as without a draft.
+// Sampling draws from the same distribution, but a seed gives other tokens: the draft draws from a generator seeded
+// with the word 1 after r, and the model takes one number for each token, and one more to replace a proposal.
 //
 // Throws like Model, and for logits that are not finite. The model must outlive it; only one thread at a time may use
 // it.
@@ -124,8 +124,8 @@ class RF_ENGINE_API Generator {
   // The same in steps: begin, step until it returns false, take the results.
   void begin(std::vector<std::vector<int32_t>> prompts, const GenerationOptions& options);
   bool step();
-  // step() of several generators of one model, which compute the tokens of all in one pass where they have neither a
-  // draft nor linear attention. Each has the numbers and the error that it would have alone.
+  // step() of several generators of one model. Generators without a draft and linear attention compute their tokens in
+  // one pass. Each gets the numbers and the error that it would get alone.
   struct Step {
     Generator* generator;
     bool goes_on = false;
@@ -133,7 +133,7 @@ class RF_ENGINE_API Generator {
   };
   static void step_together(std::span<Step> steps);
   std::vector<std::vector<Generated>> take();
-  // Tokens of the run's prompts that were not computed; and what that would be for a prompt in the next run.
+  // Tokens of the run's prompts that were not computed again; of `prompt`: that the next run would not compute again.
   int64_t kept_tokens() const;
   int64_t kept_tokens(std::span<const int32_t> prompt) const;
   Drafted take_drafted();  // of the run, since the last call

@@ -40,8 +40,8 @@ struct ModelOptions {
   // The head to load: kConfigured is the head that config.json names; kBare loads none, whatever the directory
   // contains.
   enum class Head { kConfigured, kBare, kMaskedLm } head = Head::kConfigured;
-  // Hidden states are the sum of those of the embeddings and of each layer with these weights; empty: of the last
-  // layer.
+  // Weights of a sum over the outputs of the embeddings and of each layer, which replaces the last layer's output as
+  // the hidden states; empty: no sum.
   std::vector<float> layer_weights{};
   // Takes warnings, each a line; without it they are dropped.
   std::function<void(const std::string&)> warn{};
@@ -65,7 +65,7 @@ struct Tokens {
 enum class Pooling {
   kMean,          // of all attended tokens
   kCls,           // the first attended token
-  kPooler,        // tanh(dense(first token of all)) of BERTs that have it, dense(..) of prefix language models
+  kPooler,        // tanh(dense(first token, masked or not)) in BERTs that have it, dense(..) in prefix language models
   kLast,          // the last attended token
   kMax,           // element by element
   kMeanSqrtLen,   // the sum over the square root of the number of tokens
@@ -83,14 +83,14 @@ struct ModelInfo {
   // "roformer", "bert", "roformer_v2" or "rf_encoder"; for a rotary decoder, the name in its file
   std::string model_type;
   std::string architecture;  // for example "RoFormerForMaskedLM"
-  Head head{};               // that architecture names; 0: none, of which there are no logits
+  Head head{};               // the head that `architecture` names; 0: a model without a head and without logits
   int64_t vocab_size = 0, hidden_size = 0, layers = 0, heads = 0;
   int64_t type_vocab_size = 0, max_position_embeddings = 0, pad_token_id = 0;
   bool causal = false;
   bool prefix_lm = false;                    // the tokens of type 0 at the start of a sequence see each other
   std::vector<std::string> labels;           // of classification
   std::string problem_type;                  // "", regression, single_label_classification, multi_label_classification
-  std::map<std::string, std::string> tasks;  // those that the model has adapters for, and the prompt of each
+  std::map<std::string, std::string> tasks;  // the tasks that have an adapter, each with its prompt
   std::vector<int32_t> stop_ids;  // tokens that end a text, if the model's files name them; for rotary decoders
 };
 

@@ -1,7 +1,7 @@
 // Vectors with one byte or one bit for each element, as sentence-transformers' quantize_embeddings makes them:
-//   int8, uint8: floor((x - low) / ((high - low) / 255)) within 0 .. 255, less 128 for int8; low and high are those of
-//   the element in all vectors, or given.
-//   ubinary: a bit for each element, 1 where x > 0, eight in a byte, the first the highest; binary: less 128.
+//   int8, uint8: floor((x - low) / ((high - low) / 255)) within 0 .. 255, minus 128 for int8. low and high are the
+//   least and greatest values of the element over all vectors, unless given.
+//   ubinary: a bit per element, 1 if x > 0, eight to a byte, the first in the highest bit; binary: the byte minus 128.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ enum class Quantization { kNone, kInt8, kUint8, kBinary, kUbinary };
 inline bool is_signed(Quantization kind) { return kind == Quantization::kInt8 || kind == Quantization::kBinary; }
 inline bool needs_ranges(Quantization kind) { return kind == Quantization::kInt8 || kind == Quantization::kUint8; }
 
-// Bytes of a vector of so many elements.
+// Bytes of a quantized vector of `dimensions` elements.
 RF_ENGINE_API int64_t quantized_size(Quantization kind, int64_t dimensions);
 
 // The least and the greatest value of each element.

@@ -1,6 +1,5 @@
-// What is computed together, for all callers with many sequences: batches of at most a token budget, equal sequences
-// once, and a queue for the requests of several threads. The bits of a result do not depend on any of it
-// (rf/engine/model.h).
+// Schedules computations of many sequences: batches of at most a token budget, equal sequences computed once, and a
+// queue for the requests of several threads. The bits of a result do not depend on the schedule (rf/engine/model.h).
 #pragma once
 
 #include <cstdint>
@@ -46,24 +45,24 @@ void for_batches(std::span<const int64_t> offsets, int64_t token_budget, const C
   }
 }
 
-// Sequences first .. first + count - 1; `offsets` takes theirs, from 0.
+// Sequences first .. first + count - 1; `offsets` receives their offsets, from 0.
 RF_ENGINE_API Tokens slice(const Tokens& tokens, int64_t first, int64_t count, std::vector<int64_t>& offsets);
 
-// Without the sequences that have no tokens, which a Model does not read; `offsets` takes those of the others.
+// Leaves out empty sequences, which a Model does not read; `offsets` receives the offsets of the others.
 RF_ENGINE_API Tokens without_empty(const Tokens& tokens, std::vector<int64_t>& offsets);
 
 // Throws Error if offsets and sizes do not describe sequences of at least `shortest` tokens each.
 RF_ENGINE_API void check_tokens(const Tokens& tokens, int64_t shortest);
 
-// What is made of sequences: run(tokens, out) writes `columns` numbers for each sequence or for each token.
+// A computation on sequences: run(tokens, out) writes `columns` numbers for each sequence or for each token.
 struct Computation {
   std::function<void(const Tokens&, float* out)> run;
   int64_t columns = 0;
   enum class Rows { kSequences, kTokens } rows = Rows::kSequences;
-  // Computations that have a turn of RequestQueue together: those with the same pointer. nullptr: this one alone.
+  // Computations with the same pointer share a turn of RequestQueue; nullptr: this one has a separate turn.
   const void* turn = nullptr;
-  // A request with this function has one sequence. Those of a turn that wait are computed by one call of it, in place
-  // of run; it must not throw.
+  // A request with this function has one sequence. One call of it, in place of run, computes the waiting requests of a
+  // turn; it must not throw.
   void (*run_together)(std::span<const Computation* const> all) = nullptr;
 
   // The first row of a sequence, or of the sequence after the last.
@@ -71,7 +70,7 @@ struct Computation {
     return rows == Rows::kTokens ? offsets[static_cast<size_t>(sequence)] : sequence;
   }
   int64_t rows_of(const Tokens& tokens) const { return row_of(tokens.offsets, std::ssize(tokens.offsets) - 1); }
-  // The numbers of a sequence among those of all.
+  // The part of `all`, the rows of all sequences, that belongs to one sequence.
   std::span<const float> of_sequence(std::span<const float> all, std::span<const int64_t> offsets,
                                      int64_t sequence) const {
     const int64_t begin = row_of(offsets, sequence) * columns, end = row_of(offsets, sequence + 1) * columns;
@@ -81,7 +80,7 @@ struct Computation {
 // Model::logits; the model must outlive it.
 RF_ENGINE_API Computation logits_of(const Model& model);
 
-// Sequences for one call, of which equal ones are computed once.
+// Sequences for one call; equal sequences are computed once.
 class RF_ENGINE_API DistinctSequences {
  public:
   // types: as many as ids, or empty.
@@ -90,7 +89,7 @@ class RF_ENGINE_API DistinctSequences {
   }
   void add(const Tokens& tokens);  // without positions
   Tokens tokens() const;
-  // The rows of all sequences in the order in which they were added, also of equal ones.
+  // The rows of all sequences, equal ones included, in the order in which they were added.
   std::vector<float> compute(const Computation& computation) const;
   // The same from the rows of tokens().
   std::vector<float> rows_of_all(const Computation& computation, std::vector<float> distinct) const;
@@ -111,17 +110,17 @@ struct RF_ENGINE_API RequestCancelled : std::runtime_error {
   RequestCancelled() : std::runtime_error("[queue] a request must wait for its result, got one that was cancelled") {}
 };
 
-// Computes the requests of several threads in a thread of its own, which uses as many OpenMP threads as its maker
-// would. It takes what is waiting, up to the token budget, and joins the sequences of requests for the same
-// computation. Different computations take turns. A forked child needs a queue of its own.
+// Computes the requests of several threads in one worker thread, with as many OpenMP threads as the constructing thread
+// would use. A batch joins waiting sequences of requests for the same computation, up to the token budget. Different
+// computations take turns. A forked child must construct a new queue.
 class RF_ENGINE_API RequestQueue {
  public:
   struct Options {
     int64_t token_budget = 4096;
-    // A batch takes about so long where many requests wait, else an eighth, by the speed of those before: as many
-    // tokens as that, but at least 128 and at most the budget. After a 24th of the time, and again and again, it is
-    // paused between two layers (rf/engine/interrupt.h) for other requests of at most a twelfth of the time; where many
-    // wait, only after the whole time. 0: neither.
+    // The target time of a batch if many requests wait; otherwise the target is an eighth of it. The speed of earlier
+    // batches turns it into tokens, at least 128 and at most the budget. Whenever a batch has run for a 24th of this
+    // time (for all of it if many requests wait), it pauses between two layers (rf/engine/interrupt.h) for requests
+    // that take at most a twelfth of it. 0: no target and no pauses.
     double batch_s = 0;
     // Of all unfinished requests; a longer request is taken only while the queue is empty.
     int64_t max_tokens = std::numeric_limits<int64_t>::max();
@@ -135,18 +134,18 @@ class RF_ENGINE_API RequestQueue {
   RequestQueue(const RequestQueue&) = delete;
   RequestQueue& operator=(const RequestQueue&) = delete;
 
-  // Called in the queue's thread after each batch with sequences of the request. `done` of them are in `out`; the
-  // request ends with the call that gives all of them or an error, which is always made. An error concerns this request
-  // alone. Must neither throw nor wait for the queue.
+  // Called in the queue's thread after each batch with sequences of the request; `done` sequences are in `out`. The
+  // last call, which is always made, reports all sequences or an error, and ends the request. An error concerns only
+  // this request. Must neither throw nor wait for the queue.
   using Progress = std::function<void(int64_t done, const std::exception_ptr& error)>;
   enum class WhenFull { kWait, kRefuse, kTake };
-  // Adds a request, and returns its number; nullopt where it is refused. Sequences may be empty if the computation
-  // allows it, and have no positions. Tokens, `out`, [rows, columns], and the computation must stay valid until the
-  // request ends; only requests with the same Computation object are joined. Throws Error for invalid tokens, and
+  // Adds a request and returns its number; nullopt if it is refused. Sequences may be empty if the computation allows
+  // it, and must come without positions. Tokens, `out`, [rows, columns], and the computation must stay valid until the
+  // request ends. Only requests with the same Computation object are joined. Throws Error for invalid tokens, and
   // RequestCancelled after stop().
   std::optional<uint64_t> submit(const Computation& computation, const Tokens& tokens, float* out, Progress progress,
                                  WhenFull when_full = WhenFull::kWait);
-  // Ends a request early, with RequestCancelled; a batch that has no other is interrupted (rf/engine/interrupt.h).
+  // Ends a request early, with RequestCancelled; a batch for it alone is interrupted (rf/engine/interrupt.h).
   void cancel(uint64_t request);
   // Cancels all requests.
   void stop();

@@ -62,7 +62,7 @@ class RF_ENGINE_API Translator {
   const TranslatorInfo& info() const;
   // Throws Error for options out of range.
   void check(const TranslationOptions& options) const;
-  // Throws Error where the model does not read sources of so many tokens (>= 1).
+  // Throws Error if the model does not read sources of `tokens` (>= 1) tokens.
   void check_source_length(int64_t tokens) const;
   // One for each source, in order. A source is the ids of a text followed by eos_token_id. A source without a token,
   // or with padding alone, has the empty translation. Throws Error for logits that are not finite.

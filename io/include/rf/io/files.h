@@ -105,7 +105,7 @@ class FileLock {
 // deleted file must not count as an optional file that is absent.
 bool has_file(const std::string& path);
 
-// What a folder without config.json holds, for messages of readers of models and tokenizers.
+// Describes a folder without config.json, for messages of readers of models and tokenizers.
 const char* found_without_model(const std::string& folder);
 
 void write_file(const std::string& path, std::string_view text);  // atomic

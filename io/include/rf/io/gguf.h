@@ -26,7 +26,7 @@ struct GgufTensor {
   std::vector<uint64_t> shape;  // the fastest dimension first
   uint32_t type = 0;            // of ggml; 0 is F32
   uint64_t offset = 0;          // in bytes, from the start of the data
-  uint32_t part = 0;            // of the model, whose file has it
+  uint32_t part = 0;            // of a split model: the file that has the tensor
 };
 
 class GgufFile {

@@ -25,9 +25,9 @@ class JsonField {
     // Of the field, valid until the next call and while the line exists; of kBad the JSON of another value.
     std::string_view text{};
     std::string problem{};  // of a bad line: "must be ..., got ..."
-    // The second field's value, of any kind, as JSON text in one line: a text as JSON's rules require it, with U+FFFD
-    // for what is not UTF-8; a number with the digits that it has. Empty where the object has no such field, for null,
-    // for what is not JSON (NaN), and where the line is not an object.
+    // The second field's value, of any kind, as one line of JSON: strings are escaped by JSON's rules, with U+FFFD for
+    // invalid UTF-8; numbers keep their digits. Empty if the field is missing, null or a value outside of JSON (NaN),
+    // and if the line is not an object.
     std::string value{};
   };
   // A lone half of a surrogate pair becomes the byte 0xFF: like any byte that is not UTF-8, the tokenizer replaces it

@@ -8,7 +8,7 @@
 
 namespace rf::io {
 
-// The bytes that a text means; what is no escape stays.
+// The bytes of a text with its escapes decoded; a % without two hexadecimal digits stays.
 inline std::string percent_decoded(std::string_view text) {
   std::string bytes;
   for (size_t i = 0; i < text.size(); ++i) {

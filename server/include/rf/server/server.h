@@ -22,22 +22,22 @@ struct ModelDirectory {
 };
 
 struct ServerOptions {
-  std::vector<ModelDirectory> models;        // the first is meant where a client names none
+  std::vector<ModelDirectory> models;        // the first serves clients that do not name a model
   engine::Precision precision{};             // kFloat32
   engine::CachePrecision cache_precision{};  // of models that generate; kAuto
-  std::string draft{};                       // a smaller model with the tokens of those that generate; "": none
+  std::string draft{};                       // a smaller model with the same tokens as the generators; "": none
   // Where to listen: at the socket that systemd passes, else a Unix socket if its path is given, else the address and
-  // port; port 0 is any free one.
+  // port; port 0 is any free port.
   std::string host = "127.0.0.1";
   uint16_t port = 8080;
   std::string unix_socket{};
-  // A file with one key per line; clients must send one of them as "Authorization: Bearer KEY". Empty: none is asked.
+  // A file with one key per line; clients must send a key as "Authorization: Bearer KEY". Empty: no key is required.
   std::string api_key_file{};
-  // PEM files of the certificate, with those that it is signed by, and of its key: HTTPS. SIGHUP reads them again.
+  // HTTPS: PEM files of the certificate chain and of its key. SIGHUP reads them again.
   std::string certificate{}, key{};
   std::vector<std::string> origins{};  // that browsers may call from (CORS); "*" is any
   int64_t max_body_bytes = int64_t{16} << 20;
-  int64_t max_connections = 10000;  // of more, the one that waits longest is closed; at most the process may open
+  int64_t max_connections = 10000;  // beyond it, the one that waits longest is closed; limited by descriptors
   int64_t max_queued_tokens = int64_t{16} << 20;  // of all unfinished requests; more are answered with 429
   int64_t max_memory_bytes = int64_t{4} << 30;    // of the bodies and results of all unfinished requests
   int64_t token_budget = 4096;  // tokens that are computed together, at most; fewer if they take longer than 120 ms, so
