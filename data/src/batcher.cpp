@@ -72,7 +72,7 @@ std::vector<Row> first_fit_decreasing(Row pieces, int64_t max_length) {
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.length > b.length; });
   std::vector<Row> rows;
   std::vector<int64_t> room;
-  size_t first_open = 0;  // earlier rows have no space even for the shortest piece
+  size_t first_open = 0;  // earlier rows lack space even for the shortest piece
   for (const Piece& piece : pieces) {
     while (first_open < rows.size() && room[first_open] < pieces.back().length) ++first_open;
     size_t row = first_open;

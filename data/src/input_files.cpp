@@ -17,10 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Links to directories are not followed, so that a ring of them ends.
+// Does not follow links to directories, which may form cycles.
 std::vector<std::string> files_in(const std::string& directory, Format format) {
   std::vector<std::string> files;
-  fs::path at = directory;  // for errors: that of a directory that cannot be entered has no path
+  fs::path at = directory;  // for messages: the error for an unreadable directory lacks its path
   try {
     for (const auto& entry : fs::recursive_directory_iterator(directory)) {
       at = entry.path();
@@ -121,7 +121,7 @@ FileList list_files(const std::vector<std::string>& inputs, Format format, const
   for (const std::string& input : inputs) {
     for (std::string& path : expand(input, format)) {
       check_file(path, input);
-      std::error_code unnamed;  // a pipe of the shell has no path of its own
+      std::error_code unnamed;  // a pipe of the shell does not have a canonical path
       const fs::path canonical = fs::canonical(path, unnamed);
       if (!seen.insert(unnamed ? fs::path(path) : canonical).second) continue;
       const std::string output = written.holding(path);

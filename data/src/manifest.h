@@ -32,7 +32,7 @@ struct Manifest {
   std::string vocab_hash;
   int64_t vocab_size = 0;
   std::map<std::string, ManifestSplit> splits;
-  std::vector<std::string> tokenizer_files;  // of text::kTokenizerFiles, those that prepare wrote
+  std::vector<std::string> tokenizer_files;  // the files of text::kTokenizerFiles that prepare wrote
   std::optional<ManifestPart> part;
   // The settings, as documentation; only their presence is checked.
   std::vector<std::string> inputs;

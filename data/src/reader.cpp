@@ -50,7 +50,7 @@ size_t column_number(const std::string& field) {
   return error == std::errc() && rest == end ? number : 0;
 }
 
-// The number of the only column of that name, from 0; nullopt if there is none or several.
+// The number of the only column of that name, from 0; nullopt if it is missing or not the only one.
 std::optional<size_t> find_column(const CsvRow& header, const std::string& field) {
   const auto& columns = header.columns;
   if (std::ranges::count(columns, field) != 1) return std::nullopt;

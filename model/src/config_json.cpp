@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Calls visit(key, member) for the keys that are read and written as they are.
+// Calls visit(key, member) for the keys that are read and written without conversion.
 template <typename Config, typename Visit>
 void for_plain_keys(Config& config, const Visit& visit) {
   visit("vocab_size", config.vocab_size);
@@ -61,7 +61,7 @@ constexpr std::pair<std::string_view, std::string_view> kSummaryKeys[] = {
     {"summary_first_dropout", "0 (the summary of multiple choice has no dropout)"},
     {"summary_last_dropout", "0 (the summary of multiple choice has no dropout)"}};
 
-// Typed access by key. An absent key leaves the target as it is.
+// Typed access by key. An absent key leaves the target unchanged.
 class Reader {
  public:
   Reader(const json& object, std::string_view where) : object_(object), where_(where) {}
@@ -104,7 +104,7 @@ class Reader {
   std::string_view where_;
 };
 
-// Of transformers' classes, RoFormer's of multiple choice alone reads summary_type and its family.
+// Among transformers' classes, only RoFormerForMultipleChoice reads summary_type and the related keys.
 bool reads_summary(const ModelConfig& config, UnknownKeys unknown) {
   if (unknown == UnknownKeys::kRefused || config.family == Family::kBert) return unknown == UnknownKeys::kRefused;
   return config.architectures.empty() || config.architectures[0].ends_with("ForMultipleChoice");
@@ -152,7 +152,7 @@ void read_values(const json& object, const Reader& reader, std::string_view type
     reader.read("classifier_dropout", config.classifier_dropout.emplace());
 }
 
-// use_bias and norm_type, which make a RoFormerV2 of a roformer and otherwise say what the family is.
+// use_bias and norm_type, which turn a roformer into a RoFormerV2 and otherwise must agree with the family.
 void read_simplifications(const Reader& reader, std::string_view where, std::string_view type, ModelConfig& config) {
   bool use_bias = config.block.qkv_bias;
   reader.read("use_bias", use_bias);
@@ -206,7 +206,7 @@ void read_block(const Reader& reader, std::string_view type, ModelConfig& config
     config.layers[i].window = static_cast<int64_t>(i) % every == 0 ? 0 : width / 2;
 }
 
-// The model_type, or "" when there is none; sets the family and the defaults that depend on it.
+// Returns the model_type, "" if it is absent; sets the family and the defaults that depend on it.
 std::string read_type(const Reader& reader, std::string_view where, ModelConfig& config) {
   std::string type;
   reader.read_or_null("model_type", type);

@@ -17,15 +17,15 @@ using nlohmann::json;
 // About the file: where it came from and in which dtype its parameters were.
 constexpr std::string_view kDropped[] = {"_name_or_path", "name_or_path", "_commit_hash", "dtype", "torch_dtype"};
 
-// Of the classes of other families; in a file that is written for this program they are mistakes.
+// Keys of other families' classes; they are mistakes in a file that is written for this program.
 constexpr std::string_view kOfOtherFamilies[] = {
     "layer_norm_eps",          "rms_norm_eps",      "summary_type",       "summary_use_proj",
     "summary_activation",      "d_model",           "encoder_layers",     "encoder_ffn_dim",
     "encoder_attention_heads", "encoder_layerdrop", "decoder_layers",     "decoder_ffn_dim",
     "decoder_attention_heads", "decoder_layerdrop", "decoder_vocab_size", "share_encoder_decoder_embeddings"};
 
-// A test reads the attributes of PreTrainedConfig in the installed transformers and finds each of them here or among
-// those that are read or change a result (tests/cli/test_model_files.py).
+// A test reads the attributes of PreTrainedConfig in the installed transformers and checks that each is listed here, is
+// read, or changes a result (tests/cli/test_model_files.py).
 constexpr std::string_view kHarmless[] = {
     // Transformers 2 to 4, PretrainedConfig: outputs of a call, export and bookkeeping.
     "transformers_version", "return_dict", "use_return_dict", "output_hidden_states", "output_attentions",
@@ -110,7 +110,7 @@ struct ChangingKeys {
   std::vector<std::string_view> keys;
 };
 
-// Read from the configuration and modelling files of transformers 4.57 and 5.23 and of models with code of their own.
+// From the configuration and modelling files of transformers 4.57 and 5.23, and of models that ship their own code.
 const std::vector<ChangingKeys>& changing_keys() {
   using Context = const KeyContext&;
   static const std::vector<ChangingKeys> all = {

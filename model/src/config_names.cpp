@@ -29,8 +29,8 @@ std::string_view name_of(const Named<Value> (&table)[N], Value value) {
   return std::ranges::find(table, value, &Named<Value>::value)->name;
 }
 
-// Of transformers' ACT2FN, those with the formulas that are computed here. The first name of each is the one that is
-// written.
+// The activations in transformers' ACT2FN whose formulas are computed here. Files are written with the first name of
+// each.
 constexpr Named<Activation> kActivations[] = {
     {"gelu", Activation::kGelu},
     {"gelu_new", Activation::kGeluTanh},

@@ -1,6 +1,6 @@
 // Position encoding and attention in config.json, and the model_type that follows from them. unlike_transformers()
-// alone decides whether transformers computes the same as a config. The names of encodings below are those that
-// transformers' own model types imply.
+// alone decides whether transformers computes the same as a config. This file names only encodings that transformers'
+// own model types imply.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -36,7 +36,7 @@ constexpr std::string_view kSharedKeys[] = {"model_type",        "architectures"
                                             "type_vocab_size"};
 constexpr std::string_view kRotationKeys[] = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor",
                                               "original_max_position_embeddings"};
-// Of encoders, besides.
+// Further keys of encoders.
 constexpr std::string_view kEncoderKeys[] = {"hidden_dropout_prob",
                                              "attention_probs_dropout_prob",
                                              "initializer_range",
@@ -46,10 +46,10 @@ constexpr std::string_view kEncoderKeys[] = {"hidden_dropout_prob",
                                              "id2label",
                                              "label2id",
                                              "num_labels"};
-// Of families with the block of Llama.
+// Keys of families with the block of Llama.
 constexpr std::string_view kGroupedKeys[] = {"num_key_value_heads", "head_dim"};
 
-// By the model_type of config.json, whose value may stand for a variant; nullptr: none of them.
+// The family of the model_type in config.json, or its variant that the other keys tell; nullptr for another type.
 const ModelFamily* family_in(const json& object) {
   const json* const type = given(object, "model_type");
   if (type == nullptr || !type->is_string()) return nullptr;
@@ -67,7 +67,7 @@ bool lists(const ModelFamily& family, std::string_view key) {
   return std::ranges::find(family.keys, key) != family.keys.end();
 }
 
-// Of encoders, those that list the keys.
+// Whether a family reads kGroupedKeys: an encoder lists them; a decoder does unless one matrix is fused_qkv.
 bool has_grouped_keys(const ModelFamily& family) {
   return lists(family, kGroupedKeys[0]) ||
          (family.heads == Family::kDecoder && family.block.fused_qkv == BlockSpec::Fused::kNone);
@@ -195,8 +195,8 @@ void read_stop_ids(const json& object, const fs::path& dir, ModelConfig& config)
   if (object.contains("eos_token_id")) add_stop_ids(object["eos_token_id"], (dir / "config.json").string(), config);
 }
 
-// Of classes with a rotation for each type of layers, version 4 of transformers reads the older name of rope_type, and
-// 5 does not.
+// For classes with a rotation for each type of layers, transformers 4 reads the older name of rope_type, and
+// transformers 5 does not.
 void check_scaling_name(const json& object, const ModelFamily& family, const std::string& where) {
   const RotaryFamily* const row = find_rotary_family(family.model_type);
   const bool by_types = row != nullptr && (row->layers == LayerTypes::kTwo || row->layers == LayerTypes::kTwoScaled);
@@ -330,7 +330,7 @@ std::vector<std::string_view> decoder_types() { return foreign_types(Family::kDe
 
 namespace {
 
-// What the keys of `object`, which has the defaults of its class, say besides the rotation.
+// Reads all keys except the rotation's. `keys` includes the defaults of the class.
 ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
   const json& object = keys.json();
   const json* const quantized = given(object, "quantization_config");
@@ -376,7 +376,7 @@ void read_positions(const Keys& keys, ModelConfig& config) {
   config.position_encodings = {{.type = positions.learned ? "learned" : "none", .options = "{}"}};
 }
 
-// The keys of a model: those of text_config, where the file has a model of several media.
+// The keys of a model: text_config if the file describes a multimodal model.
 json text_keys(const json& file, const ModelFamily& family, const std::string& where) {
   if (family.outer_type.empty() || file["model_type"] != family.outer_type) return file;
   const json* const text = given(file, "text_config");
@@ -552,7 +552,7 @@ ModelConfig load_any_config(const std::string& path) {
 
 namespace {
 
-// A file may ask for dropout where modules for training have none. That of answers and of choices alone is left out.
+// Refuses dropout that modules for training do not apply, except in the heads for answers and for choices.
 void check_dropout(const ModelConfig& config) {
   const ModelFamily& family = family_of(config);
   const json object = io::parse_json(config.foreign_config.text, "config");

@@ -1,5 +1,5 @@
-// Reading decoders and encoders out of GGUF files (foreign_models.h): the keys of llama.cpp become those of
-// config.json, which the family then reads.
+// Reads decoders and encoders from GGUF files (foreign_models.h): converts llama.cpp's keys to the keys of config.json,
+// which the family then reads.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -47,7 +47,7 @@ std::string gguf_architectures() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// The layers with windows: those of a list, or all but every so many-th.
+// The layers with windows: a list, or all but every n-th.
 void add_window_pattern(const json& metadata, const std::string& prefix, json& object) {
   const json* const pattern = given(metadata, prefix + "attention.sliding_window_pattern");
   if (pattern != nullptr && pattern->is_number_integer()) object["sliding_window_pattern"] = *pattern;
@@ -57,8 +57,8 @@ void add_window_pattern(const json& metadata, const std::string& prefix, json& o
     object["layer_types"].push_back(slides == true || slides == 1 ? "sliding_attention" : "full_attention");
 }
 
-// What config.json would say of the model. llama.cpp knows the two largest Gemmas by their layers: their scores have
-// another scale.
+// The config.json that the model would have. Like llama.cpp, recognises the two largest Gemmas by their number of
+// layers: they scale scores differently.
 json config_of_metadata(const json& metadata, const std::string& type, const RotaryReport& report) {
   const std::string prefix = type + ".";
   json object = {{"num_attention_heads", report.heads}, {"norm_topk_prob", type != "olmoe"}};
@@ -79,7 +79,7 @@ json config_of_metadata(const json& metadata, const std::string& type, const Rot
   return object;
 }
 
-// What the tensors of the file say of the blocks. Norms are stored as they multiply, and matrices as [out, in].
+// Reads the blocks' properties off the file's tensors. Norms are stored as multipliers, and matrices as [out, in].
 void read_gguf_blocks(const io::GgufFile& file, ModelConfig& config) {
   BlockSpec& block = config.block;
   const bool fused = file.find("blk.0.attn_qkv.weight") != nullptr;

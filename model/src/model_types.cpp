@@ -33,7 +33,7 @@ Types types_of(Opens opens) {
 
 Types all_types() { return joined(types_of(Opens::kEncodersAndDecoders), translation_types()); }
 
-// What other models of transformers need that this program lacks.
+// Parts of other models in transformers that this program lacks.
 constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"attention sinks with experts in every layer", " openai_privacy_filter "},
     {"convolutions between layers of attention", " lfm2 "},

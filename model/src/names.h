@@ -1,4 +1,4 @@
-// What the files of the configuration share: its words, and the pieces that parse_config and to_json are made of.
+// Shared by the sources of the configuration: names of values, and the steps of parse_config and to_json.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +38,13 @@ void check_type(const ModelConfig& config, std::string_view where, std::string_v
 // An encoder of another library (foreign_models.h): whether model_type is one, and its configuration.
 bool is_foreign_encoder(const nlohmann::json& object);
 ModelConfig parse_foreign_config(const nlohmann::json& object, const std::string& where);
-// The model types in model/src/families whose heads are those of a family.
+// The model types in model/src/families with the heads of `heads`.
 std::vector<std::string_view> foreign_types(Family heads);
 // How the class names of all families in model/src/families begin, and whose heads they have.
 std::vector<std::pair<std::string_view, Family>> foreign_classes();
 // Labels, problem_type and architectures of such a file.
 void read_foreign_head(const nlohmann::json& object, std::string_view where, ModelConfig& config);
-// Of an encoder-decoder: its model_type and its config.json.
+// The model_type and the config.json of an encoder-decoder.
 std::string_view translation_type(const ModelConfig& config);
 nlohmann::json translation_json(const ModelConfig& config);
 // How the class names of a foreign model begin in transformers.

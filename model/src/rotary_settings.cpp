@@ -32,7 +32,7 @@ TrainedFrequencies read_trainable(io::StrictObject& options) {
   fail(kSettingsWhere, "{} must be true, false or \"log\", got {}", options.path_of("trainable"), given->dump());
 }
 
-// [R/2] numbers in place of those of the rope_type.
+// [R/2] numbers that replace the frequencies of the rope_type.
 void read_given_frequencies(io::StrictObject& options, RopeSpec& spec) {
   const nlohmann::json* const given = options.find("frequencies");
   if (given == nullptr || given->is_null()) return;

@@ -22,7 +22,7 @@ constexpr const char* kMarian = "marian";
 constexpr const char* kOwnType = "rf_translation";
 constexpr int64_t kLargestSize = int64_t{1} << 30;
 
-// Keys that say what a Marian is anyway, or a size that is there under another name.
+// Keys that repeat what holds for every Marian, or repeat a size under another name.
 constexpr std::string_view kUnreadKeys[] = {
     "architectures",        "is_encoder_decoder",   "num_hidden_layers",   "normalize_before",
     "is_decoder",           "model_type",           "classif_dropout",     "add_bias_logits",

@@ -48,7 +48,7 @@ constexpr std::string_view kIgnoredEnds[] = {"embeddings.position_ids",
                                              ".attn.bias",
                                              ".attn.masked_bias"};
 constexpr std::string_view kContacts = "contact_head.";  // of proteins, from the attention probabilities (ESM)
-// Of models with a text model inside: what reads images and sound.
+// Parts of multimodal models that read images and sound.
 constexpr std::string_view kOtherMedia[] = {"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio."};
 
 template <size_t N>

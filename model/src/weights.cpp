@@ -25,7 +25,7 @@ class Builder {
   void add(std::string name, std::vector<int64_t> shape, WeightRole role) {
     specs_.push_back({std::move(name), std::move(shape), role});
   }
-  // Of a position encoding.
+  // A projection of a position encoding.
   void projection(const std::string& name, int64_t out, int64_t in, bool bias) {
     add(name + ".weight", {out, in}, WeightRole::kEncoding);
     if (bias) add(name + ".bias", {out}, WeightRole::kEncodingBias);

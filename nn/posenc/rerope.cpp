@@ -103,8 +103,8 @@ class Rerope : public RotaryEncoding {
     return {keys_N[0].item<int64_t>(), keys_N[-1].item<int64_t>() + 1};
   }
 
-  // The numbers of keys `first`, .. for the pairs of a piece, 0 for others, [B, H, T, S]. Only keys between those of
-  // all queries and those of none are masked, since each pass over T x S numbers takes as long as their product.
+  // The numbers of keys `first`, .. for the pairs of a piece, 0 for others, [B, H, T, S]. Masks only the range of keys
+  // that some queries lack, because each pass over T x S numbers takes as long as their product.
   static at::Tensor kept(const at::Tensor& x_BHTN, const at::Tensor& is_here_BTS, int64_t first) {
     const int64_t end = first + x_BHTN.size(3);
     const auto [from, to] = range_of(is_here_BTS.slice(2, first, end).flatten(0, 1).all(0).logical_not());

@@ -45,7 +45,7 @@ std::string missing_for_fused(at::Device device, at::ScalarType dtype) {
   return {};
 }
 
-// With RF_KERNEL=ref, "auto" means the loops, which have no dropout; on a GPU, they do not exist.
+// With RF_KERNEL=ref, "auto" means the loops, which lack dropout and exist only on the CPU.
 Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, double dropout) {
   if (wanted != Kernel::kAuto && wanted != Kernel::kFused) return wanted;
   const std::string missing = missing_for_fused(device, dtype);
@@ -114,7 +114,7 @@ at::Tensor fused_attention(ops::AttentionCall call, AttentionContext::State& sta
   return in_rows(out, q_BTHD).to(q_BTHD.scalar_type());
 }
 
-// The explicit path, of a call that has been checked; 0 where a query has no key.
+// The explicit path for a checked call; 0 for queries without a key.
 at::Tensor checked_explicit(const ops::AttentionCall& call, AttentionContext::State& state) {
   const at::Tensor out_BTHD = explicit_attention(call, state);
   const at::Tensor& has_key_BTH1 = state.mask().has_key_BTH1;
@@ -139,7 +139,7 @@ struct Slice {
   }
 };
 
-// The same for packed sequences, one after the other; with dropout each has its own stream.
+// The same for each packed sequence in turn; with dropout, each has its own stream.
 at::Tensor explicit_sequences(const ops::AttentionCall& call, AttentionContext::State& state, DropoutKey* key) {
   const std::vector<int64_t> q = numbers_of(call.cu_seqlens.q), k = numbers_of(call.cu_seqlens.k);
   std::vector<at::Tensor> outputs;

@@ -9,7 +9,7 @@
 //   x'  = LN(h + W_2 act(W_1 h))                               terms and no rotation (R-ROPE-14)
 //
 // Gated networks have W_2 (act(W_g h) * W_1 h). With pre_norm, h = x + W_o attention(.. LN(x) ..) and
-// x' = h + W_2 act(W_1 LN(h)), and the last x' is normed. A layer may have a window and a rotation of its own.
+// x' = h + W_2 act(W_1 LN(h)), and the last x' is normed. Layers may differ in their windows and rotations.
 //
 // LN is a layer norm or an RMS norm; the linear layers of RoFormerV2 omit biases (R-VAR-05). Dropout is
 // applied to the embeddings (in RoFormerV2 before their norm) and to each summand added to x or h. Attention is softmax

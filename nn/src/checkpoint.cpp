@@ -124,11 +124,11 @@ std::pair<std::string, std::string> renamed_positions(const ModelConfig& config,
   return {found->name, is_berts ? berts : ours};
 }
 
-// The tensors of a file, under names of which some are not the file's.
+// The tensors of a file; some are listed under other names than in the file.
 struct ListedTensors {
   std::vector<NamedShape> shapes;
   std::map<std::string, std::string> stored_as;  // listed name -> the file's, where they differ
-  std::map<std::string, PartRows> parts;         // listed name -> what it is of a joined matrix
+  std::map<std::string, PartRows> parts;         // listed name -> its rows of a joined matrix
 
   std::string in_file(const std::string& listed) const {
     const auto found = stored_as.find(listed);
@@ -183,8 +183,8 @@ void rename_tensors(const ModelConfig& config, Head head, const Encoding& encodi
   }
 }
 
-// Loader rule (b): a tied model whose file has another decoder is not tied. What the file has once is then listed
-// twice.
+// Loader rule (b): a tied model whose file has another decoder becomes untied. A tensor that the file stores once is
+// then listed twice.
 void untie_stored_head(const CheckpointFiles& checkpoint, WeightMatch match, ModelConfig& config, ListedTensors& list) {
   const std::vector<std::string> warnings = add_untied(checkpoint, config, match);
   for (const std::string& warning : warnings) TORCH_WARN(warning);
@@ -214,8 +214,8 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   std::vector<NamedShape> named_by_transformers;
   std::copy_if(list.shapes.begin(), list.shapes.end(), std::back_inserter(named_by_transformers),
                [](const NamedShape& each) { return !is_added_name(each.name); });
-  // Sizes are checked against the file before memory is taken for them: those of the encoder before the position
-  // encoding is made, which knows its own.
+  // Checks sizes against the file before allocating memory for them: first the encoder's, then the position encoding's,
+  // which are known only once it is made.
   std::optional<EmptyParameters> empty;
   const WeightMatch of_transformers = match_weights(config, head, named_by_transformers, fresh_head);
   if (of_transformers.fresh.empty()) empty.emplace();
@@ -258,7 +258,7 @@ ModelConfig stored_config(const Model& model) {
   return config;
 }
 
-// The tensors of model.weight_specs() as they are stored, contiguous; where that is their form, the model's own memory.
+// The tensors of model.weight_specs() in the form of a file, contiguous; in the model's memory if it has that form.
 std::vector<at::Tensor> stored_values(const Model& model) {
   const auto parameters = model.named_parameters(), buffers = model.named_buffers();
   std::vector<at::Tensor> values;

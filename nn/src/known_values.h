@@ -15,7 +15,7 @@ bool values_are_known(const at::Tensor& x);
 // Whether this thread is inside a transform of torch.func, which supports only torch's own operators.
 bool is_inside_transform();
 
-// While it lives, this thread is outside of them: for tensors that depend on no tensor that a transform follows.
+// While it exists, this thread is outside all transforms: for tensors that do not depend on a transform's tensors.
 struct OutsideTransforms {
   c10::impl::ExcludeDispatchKeyGuard front{c10::DispatchKey::FuncTorchDynamicLayerFrontMode};
   c10::impl::ExcludeDispatchKeyGuard back{c10::DispatchKey::FuncTorchDynamicLayerBackMode};

@@ -1,5 +1,5 @@
-// What encodings share: how their parameters start, parameters of each layer, tables through a layer's projection, and
-// queries and keys for terms that depend on both.
+// Shared by encodings: initial values of parameters, parameters of each layer, tables multiplied by a layer's
+// projection, and queries and keys for terms that depend on both.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -68,7 +68,7 @@ struct ReadVectors {
 // Throws Error for vectors whose size is not head_dim, or that have other heads than those given.
 ReadVectors read_vectors(std::string_view where, const Projections& given, int64_t head_dim,
                          std::optional<int64_t> heads = {});
-// The same with as many heads of keys as given, each of which serves a group of heads of queries.
+// The same, but keys keep their number of heads; each key head serves a group of query heads.
 ReadVectors read_grouped_vectors(std::string_view where, const Projections& given, int64_t head_dim,
                                  std::optional<int64_t> heads = {});
 

@@ -103,7 +103,7 @@ struct Model::Impl {
   void bind_head(const Parameters& parameters, const std::string& prefix);
   // The mean over the tokens that may be attended to.
   static at::Tensor mean(const at::Tensor& x_BTC, const Input& input);
-  // What heads of sequences read, [B,C].
+  // The input of heads of sequences, [B,C].
   at::Tensor read_vector(const at::Tensor& hidden_BTC, const Input& input) const;
   at::Tensor pooled(const at::Tensor& read_BC) const;
   at::Tensor logits(at::Tensor x, const Dropout& drop) const;

@@ -137,7 +137,7 @@ EncodingConfig relative_encoding(const ModelConfig& config) {
   return {.type = "deberta", .options = options.dump()};
 }
 
-// Of a tensor of the encoding, in weight_specs().
+// The name in weight_specs() of a tensor of the encoding.
 std::string listed_name(const std::string& prefix, const std::string& name) {
   constexpr std::pair<const char*, const char*> kTables[] = {
       {"weight", kLearnedPositions}, {"relative_attention_bias", kRelativeBias}, {"rel_embeddings", kRelativeRows}};

@@ -1,4 +1,4 @@
-// From the terms of a model's layers to the file of them (position_terms.h).
+// Stores the terms of a model's layers in a file (position_terms.h).
 #include "rf/nn/position_terms.h"
 
 #include <ATen/TensorOperators.h>
@@ -33,7 +33,7 @@ constexpr int64_t kDefaultTokens = 2048;
 constexpr int64_t kDefaultBytes = int64_t{256} << 20;  // of what save_model writes
 constexpr int64_t kMaxBytes = int64_t{4} << 30;
 constexpr int64_t kShortTokens = 17;                  // of a sequence whose terms are compared with the stored ones
-constexpr int64_t kLongestProbed = int64_t{1} << 24;  // an encoding that reads as many tokens has no limit
+constexpr int64_t kLongestProbed = int64_t{1} << 24;  // an encoding that reads as many tokens is unlimited
 
 constexpr TranslationSide kSides[] = {TranslationSide::kEncoder, TranslationSide::kDecoder};
 
@@ -95,7 +95,7 @@ bool is_of_tokens(std::string_view name) {
 std::string named(const char* name, const char* symbol) { return fmt::format("{} ({})", name, symbol); }
 
 // The first term that a file cannot hold: numbers of tokens, rotations that only this module computes, numbers that
-// are not finite, and terms of some layers only; empty: it can hold all of them.
+// are not finite, and terms of some layers only; empty: it can hold all terms.
 std::string lacking_in(const std::vector<ops::Terms>& layers, const ModelConfig& config) {
   const bool has_rotations = computes_rotations(config);
   std::string found;
@@ -118,9 +118,9 @@ std::string lacking_in(const std::vector<ops::Terms>& layers, const ModelConfig&
   return found.empty() && !one_scale ? "a scale (s) for each layer" : found;
 }
 
-// Near enough for numbers [.., D] that sums of other lengths gave: each row of the last dimension for itself, because a
-// row of a large number, such as -1e9 of a mask, says nothing of the others. Rows of one number are parts of scores,
-// where the smallest differences do not matter.
+// Whether numbers [.., D] are equal up to the rounding of sums of other lengths. The tolerance of each row of the last
+// dimension follows its own maximum, because a large number, such as -1e9 of a mask, tells nothing about other rows.
+// Rows of one number are parts of scores, where the smallest differences do not matter.
 bool near(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes()) return false;
   constexpr double kRounding = 1e-4;  // of the largest of a row
@@ -268,7 +268,7 @@ ServedTerms terms_served_by(const TermsSource& model, std::optional<int64_t> ask
           .longest = longest};
 }
 
-// Where a file is, and the hash of what its terms are made from.
+// The place of a file, and the hash of the weights and configuration that its terms are made from.
 struct TermsTarget {
   std::string model_dir, file, hash;
 };
@@ -301,7 +301,7 @@ std::string write_terms(const Model& model, const std::string& model_dir, std::o
   return write_terms(source_of(model), target, asked, saved);
 }
 
-// Of both sides.
+// Writes the terms of both sides.
 std::string write_terms(const TranslationModel& model, const std::string& model_dir, std::optional<int64_t> asked,
                         SavedTerms& saved) {
   const CheckpointFiles weights(model_dir, "save_position_terms");

@@ -75,7 +75,7 @@ class KeptWarnings : public c10::WarningHandler {
   c10::WarningUtils::WarningHandlerGuard guard_{this};
 };
 
-// What the modules of Python are made from (python/roformer_cpp/model.py).
+// The layout from which Python builds its modules (python/roformer_cpp/model.py).
 nlohmann::json layout_of(const ModelConfig& config, Head head) {
   nlohmann::json stages = nlohmann::json::array();
   for (const HeadStage& stage : head_stages(config, head)) {

@@ -1,4 +1,4 @@
-// A position encoding for Python: torch.classes.roformer.Encoding, and what it shares in a forward pass.
+// A position encoding for Python: torch.classes.roformer.Encoding, and its shared values in a forward pass.
 #pragma once
 
 #include <torch/custom_class.h>

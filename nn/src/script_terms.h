@@ -25,9 +25,9 @@ using TensorDict = c10::Dict<std::string, at::Tensor>;
 // Shared storage, by name.
 TensorDict named(const torch::OrderedDict<std::string, at::Tensor>& tensors);
 
-// Terms as arguments of operators, which torch.compile and torch.func take apart: the tensors that are there; their
-// names, "query_cos" and "query_sin" for a rotation, those in Terms without the dimension letters for the others; and
-// for each two numbers, which are lo and hi of a table and unused for the others.
+// Terms as flat arguments of operators, for torch.compile and torch.func: the defined tensors; their names, "query_cos"
+// and "query_sin" for a rotation, and for other terms the names in Terms without dimension letters; and two numbers for
+// each tensor, which are lo and hi of a table and unused for other terms.
 struct ScriptTerms {
   at::TensorList tensors;
   const std::vector<std::string>& names;
@@ -72,8 +72,8 @@ class ScriptTensors {
   std::vector<at::Tensor> registered_;
 };
 
-// What `compute` returns; its Error as c10::ValueError, which is ValueError in Python: for what looks at arguments. A
-// long message is cut.
+// Returns the result of `compute`, for functions that check arguments; its Error becomes c10::ValueError, ValueError in
+// Python. A long message is cut.
 template <class Compute>
 auto with_value_errors(const Compute& compute) {
   try {

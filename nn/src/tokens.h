@@ -32,7 +32,7 @@ struct Tokens {
   at::Tensor sequence_ids_BS;  // of packed rows, else undefined
 };
 
-// Positions default to 0, 1, .., where tokens of `padding_id` do not count, and are at -1 (-1: there are none).
+// Positions default to 0, 1, ..; tokens of `padding_id` do not count, and have position -1 (padding_id -1: all count).
 Tokens make_tokens(const Input& input, int64_t padding_id = -1);
 
 // Word embeddings of ModelConfig::dropped_id become 0, and others are divided by their share of the tokens of a

@@ -82,7 +82,7 @@ std::vector<Answer> answers_of(const data::Record& record, const TaskSettings& s
   return answers;
 }
 
-// First and last token of a row that cover the bytes; both are kClsPosition unless the row contains all of them.
+// First and last token of a row that cover the answer's bytes; both are kClsPosition if the row lacks any of its bytes.
 std::array<int64_t, 2> span_in(std::span<const std::array<int32_t, 2>> places, const Answer& answer) {
   std::array<int64_t, 2> span = {-1, -1};
   for (size_t i = 0; i < places.size(); ++i) {

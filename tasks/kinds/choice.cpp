@@ -1,5 +1,5 @@
-// Multiple choice: each choice is a pair with the text and gets one logit; softmax over a question's choices, of which
-// there may be any number. Scores: the logits. Targets: the choice from 0.
+// Multiple choice: each choice is a pair with the text and gets one logit; softmax over a question's choices. Questions
+// may have different numbers of choices. Scores: the logits. Targets: the choice from 0.
 #include <algorithm>
 #include <cmath>
 
@@ -90,7 +90,7 @@ class Choice : public RowTask {
   }
 
  private:
-  // Where several scores are the greatest, one of them is guessed.
+  // If several choices share the greatest score, one is guessed.
   static double chance_of_right(const Scored& one) {
     const double highest = *std::max_element(one.scores.begin(), one.scores.end());
     if (one.scores[static_cast<size_t>(one.example->targets[0])] != highest) return 0;

@@ -1,7 +1,7 @@
 // A label for each word of a list: the first piece of a word has the label, as in transformers' examples for token
 // classification. A text that is too long is read in windows, and each word in the window where it is furthest from an
-// end. A word without tokens has no loss, and gets the label O, or the first label if there is no O. Scores: [words,
-// labels]. Targets: a label for each word.
+// end. A word without tokens is left out of the loss, and gets the label O, or the first label if O is not a label.
+// Scores: [words, labels]. Targets: a label for each word.
 #include <algorithm>
 #include <limits>
 
@@ -96,7 +96,7 @@ class Tokens : public RowTask {
   }
 
  private:
-  // The line of each word's logits, kNoLine where it has no piece.
+  // The line of each word's logits, kNoLine for a word without a piece.
   static std::vector<size_t> lines_of(const Example& example) {
     std::vector<size_t> first_lines = {0}, lines;
     for (const TokenRow& row : example.rows) first_lines.push_back(first_lines.back() + row.ids.size());

@@ -15,7 +15,7 @@ namespace rf::tasks {
 // | class). Targets: the class, below `classes`; each class has a training example.
 std::vector<Scores> naive_bayes(std::span<const Example> train, std::span<const Example> examples, size_t classes);
 
-// For each example, the cosine of the two texts of every input, in [0, 1]; 0 if one of them contains only unknown
+// For each example, the cosine of the two texts of every input, in [0, 1]; 0 if a text contains only unknown
 // tokens. Weight of a token: its count in the text times 1 + ln((1 + n) / (1 + texts that contain it)). The n texts are
 // the first text of each training example's first input, and the second text of each input.
 std::vector<Scores> cosines(std::span<const Example> train, std::span<const Example> examples);

@@ -85,7 +85,7 @@ class AutomatonWalk {
     auto operator<=>(const Position&) const = default;
   };
   struct Node {
-    std::vector<Position> positions;  // sorted; those that read a byte
+    std::vector<Position> positions;  // sorted; only positions that read a byte
     bool accepts = false;
     std::array<int32_t, 256> next;  // -1: not known
   };

@@ -62,7 +62,7 @@ std::vector<AnswerReader::Call> calls_of(std::string_view text) {
   return calls;
 }
 
-// Makes references of a schema, or of a list of them, those to places below `root`.
+// Changes the references of a schema, or of a list of schemas, from places below # to places below `root`.
 void place_below(const std::string& root, CallJson& schema) {
   if (!schema.is_structured()) return;
   for (auto item : schema.items()) {
@@ -71,7 +71,7 @@ void place_below(const std::string& root, CallJson& schema) {
     if (key == "$ref" && each.is_string() && each.get<std::string>().starts_with('#')) {
       each = root + each.get<std::string>().substr(1);
     } else if (each.is_object() && (key == "properties" || key == "$defs" || key == "definitions")) {
-      for (auto named : each.items()) place_below(root, named.value());  // whose names may be those of keywords
+      for (auto named : each.items()) place_below(root, named.value());  // their names may equal keywords
     } else if (key != "const" && key != "enum") {
       place_below(root, each);
     }
@@ -225,7 +225,7 @@ bool AnswerReader::read_content(End end, Part& part) {
   const std::string_view all = held_;
   const std::string_view before =
       all.substr(0, is_call ? mark : all.size() - (end == End::kYes ? 0 : begun(all, kCall)));
-  // White space around calls is no content.
+  // White space around calls is not content.
   const size_t count = end == End::kYes && !is_call && !has_calls_ ? before.size() : without_blanks(before);
   part.content += before.substr(0, count);
   held_.erase(0, end == End::kYes && !is_call ? before.size() : count);
@@ -286,9 +286,9 @@ bool AnswerReader::read_header(End end) {
   return true;
 }
 
-// Analysis is reasoning, what is for a function is a call, and all else is content.
+// Analysis is reasoning, a message to a function is a call, and all else is content.
 bool AnswerReader::read_message(End end, Part& part) {
-  size_t mark = held_.size(), next = mark, begins = mark;  // where the message ends, what follows, and may be a mark
+  size_t mark = held_.size(), next = mark, begins = mark;  // ends of the message, of its mark; begin of a possible mark
   for (const std::string_view each : kMessageEnds) {
     if (const size_t found = held_.find(each); found < mark) next = (mark = found) + each.size();
     begins = std::min(begins, held_.size() - begun(held_, each));

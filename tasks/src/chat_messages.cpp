@@ -1,4 +1,4 @@
-// What templates read of messages (chat_messages.h).
+// Prepares messages for chat templates (chat_messages.h).
 #include "chat_messages.h"
 
 #include "rf/io/error.h"
@@ -11,7 +11,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Templates write arguments of calls as JSON, so that text of them would be quoted.
+// Parses arguments of calls that are JSON text: templates write arguments as JSON, and would quote a text.
 void read_arguments(OrderedJson& message) {
   if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) return;
   for (OrderedJson& call : message["tool_calls"]) {

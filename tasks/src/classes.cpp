@@ -18,7 +18,7 @@ namespace rf::tasks {
 
 namespace {
 
-// Whether all are integers as they are written.
+// Whether all labels are integers in their shortest form.
 bool all_integers(const std::vector<std::string>& labels) {
   return std::all_of(labels.begin(), labels.end(), [](const std::string& label) {
     int64_t value = 0;

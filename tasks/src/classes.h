@@ -33,11 +33,11 @@ void check_labels(const std::vector<std::string>& labels, const char* task);
 class Labels {
  public:
   enum class Ids { kRefused, kTaken };
-  // kTaken: a text that is no label and is an integer is the id of one.
+  // kTaken: a text that is not a label but an integer is the id of a label.
   explicit Labels(std::vector<std::string> names, Ids ids = Ids::kRefused);
   size_t size() const { return names_.size(); }
   const std::string& name(size_t id) const { return names_[id]; }
-  // Throws Error for a label that is not one of them; `place` begins the message.
+  // Throws Error for an unknown label; `place` begins the message.
   int64_t id(const std::string& place, const std::string& label) const;
   void set_outputs(ModelConfig& config) const;  // num_labels and id2label
 

@@ -1,4 +1,4 @@
-// Prompts, and what a causal language model adds to them (rf/tasks/continuation.h).
+// Continues prompts with a causal language model (rf/tasks/continuation.h).
 #include "rf/tasks/continuation.h"
 
 #include <algorithm>
@@ -87,10 +87,10 @@ struct Continuer::Impl {
   static constexpr size_t kMostIdle = 4;
   std::mutex mutex;
   std::vector<engine::Generator> idle;
-  engine::Drafted drafted;                          // by those that are back
-  std::optional<text::ChatTemplate> chat_template;  // read when it is asked for
-  std::optional<TokenTrie> trie;                    // made when it is asked for
-  engine::PromptOrigin origin;                      // the same, of its hash
+  engine::Drafted drafted;                          // by generators that calls have returned
+  std::optional<text::ChatTemplate> chat_template;  // read on first use
+  std::optional<TokenTrie> trie;                    // built on first use
+  engine::PromptOrigin origin;                      // its hash is computed on first use
 
   Impl(const std::string& model_dir, const ContinuerOptions& options)
       : path(gguf_path(model_dir).value_or(model_dir)),
@@ -117,7 +117,7 @@ struct Continuer::Impl {
 
   engine::Generator new_generator() const { return engine::Generator(model, draft ? &*draft : nullptr); }
 
-  // The one that keeps the most tokens of a prompt, or else has not been used for longest.
+  // The generator whose cache has the longest prefix of the prompt; the least recently used one of equals.
   engine::Generator take_generator(std::span<const int32_t> prompt) {
     const std::lock_guard lock(mutex);
     if (idle.empty()) return new_generator();
@@ -198,8 +198,8 @@ struct Continuer::Impl {
     return std::ranges::any_of(tokenizer.added_tokens(), is_same) || tokenizer.decode({id}) == string;
   }
 
-  // What new tokens add to a prompt as they come; a text of its own where the prompt is the prefix, or where the new
-  // tokens change the prompt's text.
+  // The text that new tokens add to a prompt, token by token. The new tokens are decoded without the prompt by a prefix
+  // language model, and if they would change the prompt's text.
   class NewText {
    public:
     NewText(const Impl& continuer, std::span<const int32_t> prompt, Decoding decoding)
@@ -242,7 +242,7 @@ struct Continuer::Impl {
       return own;
     }
 
-    // Of the text so far.
+    // Length of the text so far.
     int64_t characters() {
       const auto count = [](std::string_view text) {
         return std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
@@ -267,11 +267,11 @@ struct Continuer::Impl {
     int64_t settled_characters_ = 0;
   };
 
-  // Whether the last of the new tokens completes one of the strings. Only the last of them are decoded, as many as such
-  // a string can have and some more, with others before them as their prompt.
+  // Whether the last new token completes one of the strings. Decodes only the last new tokens: as many as such a string
+  // can have and some more, with earlier tokens as their prompt.
   bool ends_with_one(std::span<const int32_t> prompt, std::span<const int32_t> added,
                      const std::vector<std::string>& strings) const {
-    constexpr size_t kMargin = 32;  // bytes, more than a token changes of the text before it, and that is settled late
+    constexpr size_t kMargin = 32;  // bytes; a token changes fewer of the text before it, and fewer are settled late
     size_t longest = 0;
     for (const std::string& each : strings) longest = std::max(longest, each.size());
     for (size_t count = std::min<size_t>(added.size(), 16);; count = std::min(added.size(), 2 * count)) {
@@ -358,7 +358,7 @@ struct ContinuationStream::Impl {
     is_done = true;
   }
 
-  // What has become settled since the last call.
+  // The text that has become settled since the last call.
   Part part_of(size_t sequence) {
     Sequence& of = sequences[sequence];
     std::string_view settled;
@@ -379,7 +379,7 @@ struct ContinuationRun::Impl {
   size_t prompts = 0;
   Decoding decoding{};
   std::vector<std::vector<int32_t>> ids{};  // of the prompts that have tokens
-  std::vector<size_t> places{};             // of these among all
+  std::vector<size_t> places{};             // index of each among all prompts
   std::optional<engine::Generator> generator{};
   int64_t kept = 0;
 };

@@ -79,7 +79,7 @@ struct CrossEncoder::Impl {
                                        .threads = 1});
   }
 
-  // The tokens of the score, which by default are those of the words.
+  // The tokens of the score, by default "yes" and "no".
   void check_score() {
     const auto id = [&](const char* word) {
       const int32_t found = tokenizer->vocabulary().find(word);
@@ -117,7 +117,7 @@ struct CrossEncoder::Impl {
     return tokens;
   }
 
-  // What the template has after the texts: what the tokens of two pairs have in common at their ends.
+  // The template's tokens after the texts: the common end of the tokens of two pairs.
   std::vector<int32_t> end_of_template(const std::string& prompt) const {
     const std::vector<int32_t> one = encode_message(prompt, "0", "0").ids,
                                other = encode_message(prompt, "1 2 3 4", "1 2 3 4").ids;
@@ -127,7 +127,7 @@ struct CrossEncoder::Impl {
     return {first.base(), one.end()};
   }
 
-  // Pairs as messages. As in sentence-transformers, the end of the template stays where a text is cut.
+  // Pairs as messages. As in sentence-transformers, truncation keeps the end of the template.
   void add_messages(std::span<const text::TextPair> pairs, const std::string& prompt,
                     engine::DistinctSequences& to) const {
     const std::vector<int32_t> template_end = end_of_template(prompt);
@@ -192,7 +192,7 @@ std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs,
                                         std::optional<ScoreActivation> activation,
                                         const std::function<std::string(int64_t)>& place,
                                         const std::optional<std::string>& prompt) const {
-  constexpr size_t kBlock = 512;  // pairs that are tokenized at once
+  constexpr size_t kBlock = 512;  // pairs that are tokenized together
   std::vector<float> scores;
   for (size_t first = 0; first < pairs.size(); first += kBlock) {
     const auto block = tokenize(pairs.subspan(first, std::min(kBlock, pairs.size() - first)), prompt);

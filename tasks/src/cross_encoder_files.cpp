@@ -75,7 +75,7 @@ void read_modules(const std::string& model_dir, const std::string& where, CrossE
   out.encoder_dir = modules[0].directory;
 }
 
-// Whether pairs are messages of a chat: as `modality_config` says, or, without it, where the tokenizer has a template.
+// Whether pairs are messages of a chat: `modality_config` decides, or without it whether the tokenizer has a template.
 bool reads_messages(const json& file, const std::string& where, bool has_template) {
   const auto modality = file.find("modality_config");
   if (modality == file.end() || modality->is_null()) return has_template;

@@ -1,4 +1,4 @@
-// Records to examples, and what models make of them (rf/tasks/examples.h).
+// Converts records to examples, and computes the results of models (rf/tasks/examples.h).
 #include "rf/tasks/examples.h"
 
 #include <fmt/ranges.h>

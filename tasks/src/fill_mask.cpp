@@ -33,8 +33,8 @@ std::vector<int64_t> mask_places(const text::Encoding& encoding, const text::Voc
   return places;
 }
 
-// logits: of all rows of the embedding, which may be more than the tokens; those without a token have their share of
-// the probability, and are no candidates.
+// logits: of all rows of the embedding, which may be more than the tokens. Rows without a token take their share of the
+// probability, but are not candidates.
 std::vector<MaskCandidate> best_tokens(std::span<const float> logits, int64_t count,
                                        const text::Vocabulary& vocabulary) {
   const double largest = *std::max_element(logits.begin(), logits.end());

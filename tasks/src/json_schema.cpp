@@ -25,12 +25,12 @@ using Schema = nlohmann::ordered_json;
 constexpr const char* kSchemaWhere = "schema";
 constexpr int kMostSchemaNesting = 200;
 
-// Keywords that allow what is allowed without them.
+// Keywords that do not restrict the texts.
 const std::set<std::string_view> kAnnotations = {
     "title",      "description", "default",         "examples",         "$comment",
     "deprecated", "readOnly",    "writeOnly",       "$schema",          "$id",
     "$defs",      "definitions", "contentEncoding", "contentMediaType", "discriminator"};
-// Those that are computed, with the type that they describe; "": all.
+// The supported keywords, with the type that they describe; "": all types.
 const std::map<std::string_view, const char*> kKeywords = {{"type", ""},
                                                            {"enum", ""},
                                                            {"const", ""},
@@ -126,7 +126,7 @@ class SchemaReader {
     return rule;
   }
 
-  // All functions below add what a text may have from a state on, and return the state after it.
+  // All functions below add the allowed texts from a state on, and return the state after them.
   // tag: a property that objects must have; "": none.
   int32_t value(const Schema& schema, const std::string& where, int32_t from, const std::string& tag = "") {
     if (schema.is_boolean())
@@ -172,7 +172,7 @@ class SchemaReader {
       refuse("{}/uniqueItems must be false, got {}", where, io::shown(schema["uniqueItems"]));
   }
 
-  // What a keyword says would have to be combined with others.
+  // Combining this keyword with others is not supported.
   void check_alone(const Schema& schema, const std::string& where, std::string_view name) const {
     for (const auto& [key, given] : schema.items()) {
       const bool is_needed = key == name || kAnnotations.contains(key) || key.starts_with("x-");
@@ -235,8 +235,8 @@ class SchemaReader {
     return to;
   }
 
-  // The schemas of oneOf have no value in common where their types differ; several objects, where the constants of a
-  // property do, which is returned, and which each must then have; "": there are no two objects.
+  // The schemas of oneOf do not share a value if their types differ. Several objects must differ in the constants of a
+  // property, which every object must then have. Returns this property; "" for fewer than two objects.
   std::string tag_of(const Schema& list, const std::string& where) const {
     std::set<std::string> seen;
     std::vector<const Schema*> objects;
@@ -466,7 +466,7 @@ class SchemaReader {
     return automaton_.add_text(automaton_.called(end, space_), "}");
   }
 
-  // Marks the required properties, and adds those without a schema of their own.
+  // Marks the required properties, and adds the required properties that `properties` lacks, with the schema `others`.
   void require(const Schema& schema, const std::string& where, const Schema& others,
                std::vector<Property>& properties) const {
     if (!schema.contains("required")) return;
@@ -496,7 +496,7 @@ class SchemaReader {
     automaton_.add_empty(value(others, where + "/additionalProperties", colon), some);
   }
 
-  // A key without escapes, and its quotation mark, that is none of `names`; without names, any key.
+  // A key without escapes, except `names`, and its closing quotation mark; without names, any key.
   void add_other_key(std::vector<std::string_view> names, int32_t from, int32_t to) {
     if (names.empty()) {
       automaton_.add_call(from, character_, from);

@@ -153,7 +153,7 @@ class RecordBatch {
   int64_t index_ = 0;  // of the first record that waits
 };
 
-// Whether pairs are scored by the next token, or are messages of a chat: a CrossEncoder has no row of a task.
+// Whether the next token scores pairs, or pairs are messages of a chat: no row of a task describes such a CrossEncoder.
 bool is_pair_scorer(const PredictOptions& options) {
   if (io::has_file(options.model_dir + "/" + kTaskFile)) return false;
   const CrossEncoderFiles files = read_cross_encoder_files(options.model_dir, {});  // noted when it is opened

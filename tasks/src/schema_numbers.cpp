@@ -1,5 +1,5 @@
-// Numbers between bounds (see schema_parts.h): digit by digit, beside the digits of the bounds. A number with a
-// fraction has at most 15 digits, so that its nearest double lies between the bounds as the number does.
+// Numbers between bounds (see schema_parts.h), compared with the bounds digit by digit. A number with a fraction has at
+// most 15 digits, so that its nearest double lies between the bounds as the number does.
 #include <algorithm>
 #include <charconv>
 #include <map>

@@ -10,7 +10,7 @@
 
 namespace rf::tasks {
 
-// Characters low..high within a JSON string: as they are, and those that must be escaped by the two-character escapes.
+// Characters low..high within a JSON string: unescaped, or by two-character escapes if they must be escaped.
 void add_string_characters(ByteAutomaton& automaton, int32_t from, char32_t low, char32_t high, int32_t to);
 // One character of a string, in all its spellings but surrogates.
 void add_any_character(ByteAutomaton& automaton, int32_t from, int32_t to);

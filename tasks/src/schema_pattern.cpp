@@ -1,5 +1,5 @@
-// Characters of JSON strings, and expressions of "pattern" (see schema_parts.h). Classes such as \d are those of ASCII;
-// the complement of one is, too, because engines of expressions differ beyond it.
+// Characters of JSON strings, and expressions of "pattern" (see schema_parts.h). Classes such as \d contain only ASCII,
+// and so do their complements, because regular expression engines differ beyond ASCII.
 #include <algorithm>
 #include <charconv>
 #include <cstring>

@@ -40,7 +40,7 @@ int32_t TokenMask::state_after(std::span<const int32_t> added) {
   return state;
 }
 
-// The walk down the trie: the states after the first bytes of an entry are those of the one before.
+// Walks down the trie: an entry reuses the states after the bytes that it shares with the previous entry.
 std::vector<uint64_t> TokenMask::mask_of(int32_t state) {
   constexpr int64_t kBits = 64;
   std::vector<uint64_t> mask(static_cast<size_t>((trie_.vocab_size() + kBits - 1) / kBits));

@@ -336,7 +336,7 @@ class Comparison {
   std::optional<text::Vocabulary> vocabulary_;
   std::optional<HeldOut> held_out_;
   std::map<std::string, int64_t> parameters_;       // of each arm's model
-  std::map<std::string, std::set<size_t>> groups_;  // of parameters, by number: those that each arm's model has
+  std::map<std::string, std::set<size_t>> groups_;  // numbers of the parameter groups in each arm's model
   CompareReport report_;
   std::vector<std::string> arms_;
   std::optional<RunSeries> series_;

@@ -56,8 +56,8 @@ int64_t peak_rss_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-// Whether a run may continue with this run file: only the keys may differ that control writing and keeping checkpoints,
-// what the ranks divide, and when they sum gradients.
+// Checks that a run may continue with this run file: only keys that control checkpoints, sharding and the overlap of
+// gradient sums may differ.
 void check_same_run(nlohmann::json before, nlohmann::json now) {
   for (const char* key : {"checkpoint_every_steps", "keep_checkpoints", "sharding", "reduce_overlap"}) {
     before.erase(key);
@@ -293,7 +293,7 @@ class PretrainRun {
     batcher_stage_ = stage;
   }
 
-  // Of a step, over all ranks.
+  // The number in a step, over all ranks.
   int64_t micro_batches(int64_t stage) const { return config_.stages[static_cast<size_t>(stage)].accumulate * split_; }
 
   // The batches of this rank; the cursor moves past the batches of all ranks.
@@ -361,7 +361,7 @@ class PretrainRun {
     enter_stage(stage);
   }
 
-  // Adds the numbers of the started step, if any, to those of the interval.
+  // Adds the results of the started step, if any, to the sums of the interval.
   void settle() {
     if (!started_) return;
     last_step_ = std::exchange(started_, std::nullopt)->finish();

@@ -230,8 +230,7 @@ void add_to(nlohmann::json& json, const AdamWOptions& options) {
                {"beta2", options.beta2},
                {"epsilon", options.epsilon},
                {"clip_norm", options.clip_norm}});
-  for (const ParameterGroup& group :
-       options.groups) {  // runs without groups lack the key, as those of earlier versions
+  for (const ParameterGroup& group : options.groups) {  // runs without groups lack the key, as in earlier versions
     nlohmann::json& added = json["groups"].emplace_back();
     added = {{"parameters", group.parameters}, {"learning_rate", group.learning_rate}};
     if (group.weight_decay) added["weight_decay"] = *group.weight_decay;

@@ -17,7 +17,7 @@
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 
-// Of torch/csrc/profiler/kineto_shim.h, which includes a header of Kineto that torch's include directories lack.
+// Declared in torch/csrc/profiler/kineto_shim.h, which includes a Kineto header that torch's include directories lack.
 namespace torch::autograd::profiler {
 TORCH_API void addMetadataJson(const std::string& key, const std::string& value);
 }

@@ -60,7 +60,7 @@ void draw_initial_values(const nn::Model& model, const std::vector<ParameterGrou
 
 namespace {
 
-// Of one micro-batch.
+// The sums of one micro-batch.
 struct PassSums {
   double loss = 0, pair_loss = 0;  // nats
   double correct_pairs = 0;
@@ -69,8 +69,8 @@ constexpr int64_t kPassNumbers = 3;
 
 bool predicts(const LanguageBatch& batch) { return batch.places_N.numel() > 0 || batch.pairs() > 0; }
 
-// The loss of a micro-batch, a scalar with a gradient: its share of the means over the step. `numbers`: those of
-// PassSums as shares, on the device.
+// The loss of a micro-batch, a scalar with a gradient: its share of the means over the step. Writes PassSums to
+// `numbers` on the device, with the losses as such shares.
 at::Tensor pass_loss(nn::Model& model, const LanguageBatch& batch, const StepResult& step, at::Tensor& numbers) {
   const auto tokens = static_cast<double>(step.predicted_tokens), pairs = static_cast<double>(step.pairs);
   const LanguageLogits logits = language_logits(model, batch);

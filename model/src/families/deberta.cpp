@@ -14,7 +14,7 @@ namespace rf {
 
 namespace {
 
-constexpr size_t kOfVersion1 = 3;  // the first of them
+constexpr size_t kOfVersion1 = 3;  // the first rows, which version 2 does not use
 constexpr ModuleName kDebertaModules[] = {
     {"encoder.layer.{}.attention.self.query_key_value", "encoder.layer.{}.attention.self.in_proj", ""},
     {"encoder.layer.{}.attention.self.pos_key_proj", "encoder.layer.{}.attention.self.pos_proj", ""},
@@ -138,7 +138,7 @@ void read_version_2(const Keys& keys, ModelConfig& config) {
 
 ModelFamily deberta_v2();
 
-// Version 1 joins queries, keys and values head by head; keys have no bias, neither of tokens nor of distances.
+// Version 1 joins queries, keys and values head by head; keys of tokens and of distances lack a bias.
 ModelFamily deberta() {
   ModelFamily family = deberta_v2();
   family.model_type = "deberta";

@@ -18,7 +18,7 @@ constexpr ModuleName kElectraModules[] = {
     {"cls.predictions.decoder", "generator_lm_head", ""},
 };
 
-// Multiple choice reads one token, through a layer of its own.
+// Multiple choice reads one token, through a separate layer.
 void read_summary(const Keys& keys, ModelConfig& config) {
   const nlohmann::json names = keys.json().value("architectures", nlohmann::json());
   const bool chooses = names.is_array() && !names.empty() && names[0] == "ElectraForMultipleChoice";

@@ -23,7 +23,7 @@ int64_t integer_or(const Keys& keys, const char* name, int64_t fallback, int64_t
   return value == 0 ? fallback : value;
 }
 
-// What the class derives from other keys. The last layer has no window, whatever layer_types says.
+// Sets the keys that the class derives from others. The last layer is never windowed, whatever layer_types says.
 void derive_layers(json& object, const std::string& where) {
   const Keys keys(object, where, "");
   const int64_t pattern = integer_or(keys, "sliding_window_pattern", 6, kMaxReportedLayers);

@@ -31,19 +31,19 @@ struct ModuleName {
 };
 
 enum class Windows {
-  kNone,      // the class has no windows
+  kNone,      // the class lacks windows
   kAll,       // all layers have sliding_window
-  kSwitched,  // with use_sliding_window: those that layer_types names, or from max_window_layers on
-  kPattern,   // those that layer_types names, or all but every sliding_window_pattern-th
+  kSwitched,  // with use_sliding_window: the layers that layer_types names, or from max_window_layers on
+  kPattern,   // the layers that layer_types names, or all but every sliding_window_pattern-th
 };
-// The keys that say so.
+// The keys that set the windows.
 std::span<const std::string_view> window_keys(Windows windows);
 
 struct ModelFamily {
   std::string_view model_type;       // of config.json, or a name of ours for a variant
   std::string_view variant_of = "";  // the model_type of files that belong here where is_variant() says so
   bool (*is_variant)(const nlohmann::json& object) = nullptr;
-  std::string_view outer_type = "";     // of files with these keys in text_config, and no tensors but this model's read
+  std::string_view outer_type = "";     // of files with these keys in text_config; reads only this model's tensors
   std::string_view gguf = "";           // general.architecture; "": no GGUF files
   std::string_view classes;             // how transformers' class names begin
   std::string_view other_classes = "";  // all but the language model's, where they begin otherwise
@@ -55,7 +55,7 @@ struct ModelFamily {
   Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings
   BlockSpec block = {};
   HeadSpec layers_of_heads = {};
-  std::vector<Head> classless = {};  // heads for which transformers has no class
+  std::vector<Head> classless = {};  // heads for which transformers lacks a class
   bool token_types = true;           // type_vocab_size counts
   bool rotates = true;               // else positions are as follows
   PositionSpec positions = {};
@@ -66,13 +66,13 @@ struct ModelFamily {
   std::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
   Windows windows = Windows::kNone;
-  // What the configuration class has for absent keys, where that is not none; keys that are null are none. The table of
-  // the report has max_position_embeddings.
+  // The configuration class's defaults for absent keys, except null; a key that is null stays null. The default of
+  // max_position_embeddings is in the table of the report.
   std::string_view defaults = "{}";
-  std::vector<std::string_view> keys = {};  // that the class reads besides those of all families
+  std::vector<std::string_view> keys = {};  // that the class reads besides the keys of all families
   std::vector<std::pair<std::string_view, std::string_view>> renamed_keys = {};  // the family's, and the usual one
   std::vector<std::string_view> off_keys = {};  // which must be absent, null, false or 0
-  // Rewrites the keys of the authors' own class to those of transformers.
+  // Converts the keys of the authors' own class to the keys of transformers.
   void (*rewrite)(nlohmann::json& object, const std::string& where) = [](nlohmann::json&, const std::string&) {};
   // Reads these keys.
   void (*read)(const Keys& keys, ModelConfig& config) = [](const Keys&, ModelConfig&) {};
@@ -101,11 +101,11 @@ inline constexpr io::NumberRange kMultiplierRange = {0, 1e6, io::NumberRange::En
 int64_t extent(const Keys& keys, const std::string& name, int64_t most = kMaxExtent);
 void check_heads(const ModelConfig& config, const std::string& path);
 ModelConfig config_of(const ModelFamily& family, std::string_view foreign_type);
-// The file, with what the class has for keys that are absent. A default that the other values exclude is left out:
-// nothing is then said of it.
+// The file, with the defaults of its class for absent keys. Leaves out a default that the other values exclude, so that
+// it does not cause a message.
 nlohmann::json with_defaults(nlohmann::json object, const ModelFamily& family, const std::string& where,
                              const std::filesystem::path& dir);
-// The rotation of all layers out of the report, or where config.layers tells them apart, each.
+// Reads the rotations out of the report: one for all layers, or one for each type of layer in config.layers.
 void read_rotation(const RotaryReport& report, const std::string& path, const ModelFamily& family, ModelConfig& config);
 // After read_windows(): the layers that do not rotate.
 void leave_unrotated(const RotaryReport& report, ModelConfig& config);
@@ -113,7 +113,7 @@ void leave_unrotated(const RotaryReport& report, ModelConfig& config);
 // Fills config.layers where layers have windows, or rotations that differ. object: with the defaults of the class.
 void read_windows(const nlohmann::json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config);
 
-// Of causal models: one matrix after the hidden states.
+// Heads of causal models: one matrix after the hidden states.
 inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothing,
                                            .choice = HeadSpec::Before::kNothing,
                                            .bare_pooler = false,
@@ -132,16 +132,16 @@ std::span<const ModuleName> llama_modules();
 // Reads attention_bias; and mlp_bias, too, both false where they are absent.
 void read_attention_bias(const Keys& keys, ModelConfig& config, bool fallback = false);
 void read_biases(const Keys& keys, ModelConfig& config);
-// Of one switch for the biases of all matrices of a block.
+// Reads one switch for the biases of all matrices of a block.
 void read_all_biases(const Keys& keys, const char* key, bool fallback, ModelConfig& config);
-// ALiBi of a causal model in place of a rotation.
+// Sets ALiBi in place of the rotation of a causal model.
 void set_linear_positions(const Keys& keys, ModelConfig& config);
-// The feed-forward network has 4 times the width where its own is absent.
+// Sets an absent feed-forward width to 4 times the model width.
 void put_inner_width(nlohmann::json& object);
-// A family's own rows, and after them those of another. The first with a name counts.
+// A family's own rows, followed by the rows of another. The first row with a name counts.
 std::vector<ModuleName> joined(std::initializer_list<ModuleName> own, std::span<const ModuleName> others);
-// Fills config.layers from layer_types; where that is absent, slides(i) tells whether layer i has a window. The second
-// rotation is that of layers with windows.
+// Fills config.layers from layer_types; if it is absent, slides(i) tells whether layer i has a window. Layers with
+// windows use the second rotation.
 void read_layer_types(const Keys& keys, int64_t window, const std::function<bool(int64_t)>& slides,
                       ModelConfig& config);
 // num_local_experts or num_experts, and num_experts_per_tok.

@@ -1,5 +1,5 @@
-// GPT-NeoX (Black et al. 2022, arXiv 2204.06745) and Pythia: layer norms with biases before each part of a layer; both
-// parts read the layer's input, or one after the other without use_parallel_residual.
+// GPT-NeoX (Black et al. 2022, arXiv 2204.06745) and Pythia: layer norms with biases before each part of a layer. Both
+// parts read the layer's input; without use_parallel_residual, they run in sequence.
 #include "../rotary_report/parts.h"
 #include "family.h"
 

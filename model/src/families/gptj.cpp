@@ -36,7 +36,7 @@ void rewrite_gpt(nlohmann::json& object, const std::string& where) {
   put_inner_width(object);
 }
 
-// [[["global", "local"], 12]]: so many times these layers. attention_layers, which files have beside it, counts first.
+// [[["global", "local"], 12]] repeats these layers 12 times. attention_layers, which files also have, takes precedence.
 void read_attention_types(const Keys& keys, ModelConfig& config) {
   const int64_t window = extent(keys, "window_size");
   const auto spec_of = [&](const nlohmann::json& type) {

@@ -1,5 +1,5 @@
 // GTE (Zhang et al. 2024, arXiv 2407.19669): BERT's embeddings, biases and norms around layers with rotation and a
-// gated feed-forward network. "new" is the authors' own class, whose rotation has a scaling of its own; files of
+// gated feed-forward network. "new" is the authors' own class, which adds a scaling of the rotation; files of
 // snowflake-arctic-embed-m-v2.0 call the same class "gte".
 #include <cmath>
 
@@ -23,8 +23,8 @@ constexpr ModuleName kGteModules[] = {
     {"cls.predictions.decoder", "lm_head.decoder", ""},
 };
 
-// The scaling "ntk" of factor k (kexue.fm/archives/9706, Eq. 6): frequencies (k theta)^(-2i/D) / k^(2/D), which are
-// those of "linear" by another factor on a larger base.
+// The scaling "ntk" of factor k (kexue.fm/archives/9706, Eq. 6): frequencies (k theta)^(-2i/D) / k^(2/D), as "linear"
+// computes with the factor k^(2/D) and the base k theta.
 void rewrite_scaling(nlohmann::json& object, const std::string& where) {
   const nlohmann::json* const scaling = given(object, "rope_scaling");
   if (scaling == nullptr || !scaling->is_object() || scaling->value("type", nlohmann::json()) != "ntk") return;

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr const char* kPositionType = "position_embedding_type";
 
-// The authors' names of what is computed.
+// Replaces the authors' names by the supported ones.
 void rewrite_jina(json& object, const std::string&) {
   json& classes = object["architectures"];
   if (classes == json::array({"XLMRobertaLoRA"})) classes = json::array({"XLMRobertaModel"});

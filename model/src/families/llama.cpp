@@ -65,7 +65,7 @@ ModelFamily llama() {
           .read = read_biases};
 }
 
-// Embedders of Nvidia with code of their own: Llama without a mask. Pooling is the mean.
+// Nvidia's embedding models, which ship their own code: Llama without a causal mask, and mean pooling.
 ModelFamily llama_bidirec() {
   ModelFamily family = llama();
   family.model_type = "llama_bidirec";

@@ -1,5 +1,5 @@
-// ModernBERT (Warner et al. 2024, arXiv 2412.13663): norms before attention and feed-forward networks, of which layer 0
-// has no first one; a gated feed-forward network; windows in all layers but every third, with a rotation of their own.
+// ModernBERT (Warner et al. 2024, arXiv 2412.13663): norms before attention (except in layer 0) and feed-forward
+// networks; gated feed-forward networks; windows in all layers but every third, with a second rotation.
 #include "../rotary_report/parts.h"
 #include "family.h"
 #include "rf/io/error.h"

@@ -1,5 +1,5 @@
 // Qwen2 (arXiv 2407.10671): Llama's blocks; the projections of queries, keys and values have biases. gte-Qwen2 and
-// stella_en_1.5B name a class of their own, which is Qwen2 with is_causal.
+// stella_en_1.5B name their own class, which is Qwen2 with is_causal.
 #include "../rotary_report/parts.h"
 #include "family.h"
 #include "rf/io/error.h"

@@ -9,7 +9,7 @@ namespace rf {
 
 namespace {
 
-// Of layers without a rotation, where layer_types does not name those with windows.
+// Adds layer_types if use_sliding_window is true and the file lacks it: layers without a rotation get windows.
 void write_layer_types(nlohmann::json& object, const std::string& where) {
   const nlohmann::json* const listed = given(object, "layer_types");
   const bool slides = object.value("use_sliding_window", nlohmann::json()) == true;

@@ -50,7 +50,7 @@ class ConfigReader {
   void read() {
     report_.model_type = keys_.text("model_type");
     report_.part = prefix_.substr(0, prefix_.empty() ? 0 : prefix_.size() - 1);
-    if (prefix_.empty() && report_.model_type == "rf_encoder") return;  // read_own() has what is left
+    if (prefix_.empty() && report_.model_type == "rf_encoder") return;  // read_own() reads the rest
     family_ = find_rotary_family(report_.model_type);
     // Files of version 4 have the text model's keys at the top of qwen2_vl.
     if (family_ == nullptr && refused_rotation(report_.model_type).empty())
@@ -190,7 +190,7 @@ class ConfigReader {
     return found == 0 ? report_.head_size : found;
   }
 
-  // What applies to a dictionary besides what is in it.
+  // The facts outside a dictionary of rope_parameters that its rotation depends on.
   RotationShape shape_of(const json& dictionary, const std::string& path, const std::string& layers) {
     const bool local = layers == "sliding_attention";
     RotationShape shape;
@@ -233,7 +233,7 @@ class ConfigReader {
     }
     if (share == 0) share = at_top;
     if (size == RotarySize::kWhole) {
-      // Of such classes, transformers reads it where there is a scaling.
+      // For classes that rotate whole heads, transformers reads the share only with a scaling.
       const json* const new_type = given(dictionary, "rope_type");
       const json* const type = new_type != nullptr ? new_type : given(dictionary, "type");
       const bool scaled = type != nullptr && *type != "default" && *type != "mrope";

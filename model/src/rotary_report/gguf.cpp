@@ -85,9 +85,9 @@ class GgufReport {
     return count < 0 || count > kMaxHeads ? 0 : count;
   }
 
-  // Layers with windows have base 10000 and no scaling where the file does not say otherwise.
+  // Layers with windows have base 10000 and no scaling unless the file says otherwise.
   bool has_local_base() const { return report_.model_type == "gemma3" || report_.model_type == "gemma-embedding"; }
-  // llama.cpp does not rotate the layers without a window; where the file does not name those, every fourth.
+  // llama.cpp does not rotate the layers without a window: every fourth layer if the file does not list them.
   void add_unrotated() {
     const json* const pattern = given(file_.metadata(), key("attention.sliding_window_pattern"));
     const bool lists = pattern != nullptr && pattern->is_array();

@@ -139,7 +139,7 @@ double base_of(const nlohmann::json& dictionary, const std::string& path, const 
   return has_inside ? inner : outer;
 }
 
-// Of a class with rotations of its own layer types: all of them are in rope_parameters.
+// The rotations of a class that defines its layer types; rope_parameters has a rotation for each type.
 std::vector<GivenRotation> own_rotations(const Keys& keys, const std::string& model_type) {
   const nlohmann::json* const parameters = keys.object("rope_parameters");
   const std::string path = keys.prefix() + "rope_parameters";

@@ -35,17 +35,17 @@ enum class RotarySize {
 // Which layers do not rotate.
 enum class UnrotatedLayers {
   kNone,
-  kListed,        // those with a 0 in no_rope_layers; without the list, every no_rope_layer_interval-th (4)
+  kListed,        // layers with a 0 in no_rope_layers; without the list, every no_rope_layer_interval-th (4)
   kFull,          // full_attention in layer_types; without the list, every sliding_window_pattern-th (4)
   kFullIfWindow,  // the same where sliding_window is given
-  kZeroBase,      // those with a 0 in layer_rope_theta
+  kZeroBase,      // layers with a 0 in layer_rope_theta
 };
 
 // One rotation for all layers, or one for each type of layers.
 enum class LayerTypes {
   kOne,
-  kTwo,        // full_attention and sliding_attention; rope_scaling is that of the first
-  kTwoScaled,  // the same; rope_scaling is that of both
+  kTwo,        // full_attention and sliding_attention; rope_scaling applies to the first
+  kTwoScaled,  // the same; rope_scaling applies to both
   kOwn,        // as rope_parameters names them, with a base each; null: layers of this type do not rotate
 };
 
@@ -56,7 +56,7 @@ struct RotaryFamily {
   RotaryLayout layout = RotaryLayout::kHalves;
   double base = 10000;
   RotarySize size = RotarySize::kWhole;
-  double part = 1;  // kShare: the share, kDim: the elements, where the key is absent
+  double part = 1;                                      // kShare: the share, kDim: the elements, if part_key is absent
   std::string_view part_key = "partial_rotary_factor";  // at the top level; inside, the key is always this one
   std::string_view base_key = "rope_theta";  // at the top level; "": the base is fixed, and so is the scaling
   std::string_view head_key = "head_dim";    // of the head size, or of the part of a head that a latent key has
@@ -76,7 +76,7 @@ const RotaryFamily* find_rotary_family(std::string_view model_type);  // nullptr
 
 // How a model type that does not rotate encodes positions: "learned vectors at the input"; "" for an unknown type.
 std::string_view other_encoding(std::string_view model_type);
-// What of the rotation of a model type the table does not describe; "" for an unknown type.
+// The property of a model type's rotation that the table cannot describe; "" for an unknown type.
 std::string_view refused_rotation(std::string_view model_type);
 
 // ---- The collected findings, and the parts of the report.
@@ -103,7 +103,7 @@ constexpr int64_t kMaxHeadSize = int64_t{1} << 16, kMaxHeads = int64_t{1} << 20,
 
 // The value, or nullptr if it is absent or null.
 const nlohmann::json* given(const nlohmann::json& object, const std::string& key);
-// Of per_layer_config, whose keys may have zeros before them: what it gives a layer; nullptr: nothing.
+// The entry of a layer in per_layer_config, whose keys may have leading zeros; nullptr if it is missing.
 const nlohmann::json* given_to_layer(const nlohmann::json& per_layer_config, size_t layer);
 // The .gguf files of a directory, by name.
 std::vector<std::filesystem::path> gguf_files(const std::filesystem::path& directory);
@@ -191,7 +191,7 @@ struct WeightFacts {
 };
 void check_weights(const CheckpointFiles& files, const WeightFacts& facts, RotaryReport& report, Findings& findings);
 
-// Of an object as config.json has it; without weights.
+// Report on an object with the keys of config.json, without weights.
 RotaryReport report_of_object(const nlohmann::json& object, const std::string& path);
 RotaryReport report_of_config(const std::string& directory);
 RotaryReport report_of_gguf(const std::string& path);

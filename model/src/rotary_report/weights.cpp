@@ -1,4 +1,4 @@
-// What a model's weights say of its config.json (parts.h): shapes of projections, stored frequencies, tables of
+// Compares a model's weights with its config.json (parts.h): shapes of projections, stored frequencies, tables of
 // positions.
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@ bool of_another_medium(std::string_view name) {
                              [&](std::string_view word) { return name.find(word) != std::string_view::npos; });
 }
 
-// Whether a tensor's name is `last`, or ends in it after a dot: "attn.qkv_proj.weight" is no "v_proj.weight".
+// Whether a tensor's name is `last`, or ends in it after a dot: "attn.qkv_proj.weight" is not a "v_proj.weight".
 bool is_named(std::string_view name, std::string_view last) {
   if (!name.ends_with(last)) return false;
   return name.size() == last.size() || name[name.size() - last.size() - 1] == '.';
@@ -101,7 +101,7 @@ class WeightChecker {
     const int64_t heads = report_.heads, size = report_.head_size;
     const auto heads_of = [&](int64_t count) { return fmt::format("heads * head size = {} * {}", count, size); };
     check_rows("query-shape", {"q_proj.weight", "self.query.weight"}, heads * size, heads_of(heads));
-    // Without the key, a model of old has as many as queries, and another may have any number.
+    // Without the key, older models have a key head for each query head, and others may have any number.
     const int64_t groups = report_.kv_heads;
     if (groups > 0) {
       const std::string of = fmt::format("num_key_value_heads * head size = {} * {}", groups, size);
@@ -113,7 +113,7 @@ class WeightChecker {
                fmt::format("heads of queries, keys and values * head size = {} * {}", all, size));
   }
 
-  // Multi-head latent attention: the rotated part of a key is projected beside the latent vector.
+  // Multi-head latent attention: one matrix projects the latent vector and the rotated part of a key.
   void check_latent() {
     const auto size_of = [&](const char* key) {
       const nlohmann::json* const value = given(*facts_.config, key);
@@ -185,7 +185,7 @@ class WeightChecker {
   }
 
   void report_difference(const TensorView& tensor, double difference, size_t count) {
-    // float32 powers are off by a few ulps, others by half a unit of their own type; float16 loses digits below 2^-14.
+    // float32 powers are off by a few ulps, 16-bit types by half a unit; float16 loses digits below 2^-14.
     constexpr double kFloat32 = 1e-5, kBfloat16 = 0x1.1p-8, kFloat16 = 1e-2;
     const double allowed = tensor.dtype == DType::kBF16 ? kBfloat16 : tensor.dtype == DType::kF16 ? kFloat16 : kFloat32;
     const bool is_read = facts_.family != nullptr && facts_.family->model_type == "esm";

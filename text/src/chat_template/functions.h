@@ -1,5 +1,4 @@
-// What the values of a chat template can do: the filters, tests, methods and functions of Jinja and of Python that
-// published templates use.
+// The filters, tests, methods and functions of Jinja and of Python that published chat templates use.
 #pragma once
 
 #include <string>

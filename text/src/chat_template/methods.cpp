@@ -74,7 +74,7 @@ Value text_method(const Value& self, Arguments& /*none*/) {
   return Value(function(*self.text()));
 }
 
-// Whether the text has a character, and only those of categories that begin with `category`.
+// Whether the text is not empty, and the categories of all its characters begin with `first` and `second` (0: any).
 template <char first, char second>
 Value is_category(const Value& self, Arguments& /*none*/) {
   std::string_view text = *self.text();

@@ -196,7 +196,7 @@ class Parser : TokenReader {
     return found;
   }
 
-  // Expressions are also nested by chains such as a + b + .., which take no stack here, but when they are evaluated.
+  // Chains such as a + b + .. also nest expressions; they use stack only when they are evaluated, not here.
   static void add(Expression& to, Expression part) {
     constexpr int kMaxDepth = 500;
     to.depth = std::max(to.depth, part.depth + 1);
@@ -437,7 +437,7 @@ class Parser : TokenReader {
     });
     return call;
   }
-  // Filters and tests after a value. of_block: the first one has no |.
+  // Filters and tests after a value. of_block: the first one lacks the |.
   Expression filters(Expression value, bool of_block) {
     while (true) {
       if (std::exchange(of_block, false) || take_operator("|")) {

@@ -18,7 +18,7 @@ namespace {
 
 using Kind = Expression::Kind;
 
-// The variables of a loop's turn, of a macro or of the template; those of the outer scopes are read, not changed.
+// The variables of a loop iteration, of a macro or of the template; variables of outer scopes are read, not changed.
 struct Scope {
   const Scope* outer = nullptr;
   Dict variables{};
@@ -272,7 +272,7 @@ class Renderer {
     return name == "<=" ? !is_less(right, left) : !is_less(left, right);
   }
 
-  // Of a call, a filter or a test: its last parts.
+  // The arguments of a call, a filter or a test, which are its last parts.
   Arguments arguments(const Expression& e, const Scope& scope) {
     List positional;
     Dict named;

@@ -30,7 +30,7 @@ bool is_space(char32_t code);  // str.isspace
 enum class Side { kBoth, kLeft, kRight };
 std::string_view strip(std::string_view text, Side side = Side::kBoth);
 std::string_view strip(std::string_view text, std::string_view characters, Side side = Side::kBoth);
-// most: below 0, all of them.
+// most: below 0, without a limit.
 std::string replace(std::string_view text, std::string_view old, std::string_view with, int64_t most);
 std::vector<std::string_view> split(std::string_view text, int64_t most);  // at white space
 std::vector<std::string_view> split(std::string_view text, std::string_view separator, int64_t most, bool from_right);

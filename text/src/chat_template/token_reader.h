@@ -1,4 +1,4 @@
-// The tokens of a chat template, one after the other.
+// Reads the tokens of a chat template in sequence.
 #pragma once
 
 #include <algorithm>

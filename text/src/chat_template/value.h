@@ -1,4 +1,4 @@
-// The values of a chat template: those of Python that Jinja uses. They do not change once made, except namespaces.
+// The values of a chat template: the Python types that Jinja uses. Values are immutable, except namespaces.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace rf::text::chat {
 class Value;
 struct Statement;
 
-// What is wrong, without its place, which the caller of the reader or renderer adds.
+// An error without its place, which the caller of the reader or renderer adds.
 class Problem : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -64,7 +64,7 @@ class Value {
   explicit Value(std::string content) : content_(std::make_shared<const std::string>(std::move(content))) {}
   explicit Value(std::string_view content) : Value(std::string(content)) {}
   explicit Value(const char* content) : Value(std::string(content)) {}
-  // Refuse namespaces as items, which could contain themselves, and nesting that the stack has no room for.
+  // Refuse namespaces as items, which could contain themselves, and nesting that could overflow the stack.
   explicit Value(List items);
   explicit Value(Tuple items);
   explicit Value(Dict items);

@@ -1,4 +1,4 @@
-// Base64 (RFC 4648), as tokenizer files have bytes.
+// Base64 (RFC 4648), which tokenizer files use for bytes.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@ namespace rf::text {
 
 struct DecodedBase64 {
   std::string bytes;          // up to a wrong character
-  std::optional<char> wrong;  // the first one that is no digit
+  std::optional<char> wrong;  // the first character that is not a digit
 };
 // digits: without the '=' at their end.
 DecodedBase64 decode_base64(std::string_view digits);

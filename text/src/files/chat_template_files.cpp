@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr const char* kKey = "chat_template";
 
-// One template, or a list of {"name", "template"}. Null: it has none of this name.
+// One template, or a list of {"name", "template"}. Null: the file lacks a template of this name.
 const json* named_template(const json& file, const std::string& name, const std::string& where) {
   const auto found = file.is_object() ? file.find(kKey) : file.end();
   if (found == file.end() || found->is_null()) return nullptr;

@@ -10,7 +10,7 @@ namespace rf::text {
 
 namespace {
 
-// Further classes of transformers 5, each with rules of its own. tests/oracles/test_tokenizer_files.py compares.
+// Further classes of transformers 5, each with its own rules. tests/oracles/test_tokenizer_files.py compares.
 constexpr std::string_view kOthersOfTransformers =
     " BarthezTokenizer BartphoTokenizer BertGenerationTokenizer BertJapaneseTokenizer BertweetTokenizer "
     "BigBirdTokenizer BioGptTokenizer BlenderbotSmallTokenizer BlenderbotTokenizer ByT5Tokenizer CLIPTokenizer "

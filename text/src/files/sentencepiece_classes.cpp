@@ -93,7 +93,7 @@ void set_camembert(UnigramOptions& options, const Config& config) {
   set_spaces(options, config.add_prefix_space.value_or(true));
 }
 
-// The ids of the unknown token are those of the class.
+// The class sets the id of the unknown token, here and below.
 void set_xlm_roberta(UnigramOptions& options, const Config& config) {
   set_camembert(options, config);
   options.unk = 3;

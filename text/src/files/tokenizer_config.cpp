@@ -170,7 +170,7 @@ constexpr std::pair<std::string_view, std::optional<bool> TokenizerConfig::*> kS
     {"keep_accents", &TokenizerConfig::keep_accents},
     {"split_by_punct", &TokenizerConfig::split_by_punct}};
 
-// ["module.Class", "module.ClassFast"], of which one may be null, or one of them.
+// AutoTokenizer is ["module.Class", "module.ClassFast"], where a class may be null, or one class.
 bool is_qwens_own(const json& auto_map) {
   const json named = auto_map.is_object() ? auto_map.value("AutoTokenizer", json()) : json();
   const auto matches = [](const json& name) {
@@ -329,7 +329,7 @@ RowSettings read_row_settings(const std::string& model_dir) {
       if (value.is_null()) return std::nullopt;
       return side_of(value, "right", "left", "tokenizer_config", path, key);
     };
-    // These classes of transformers 5 have none unless the file names them.
+    // These classes of transformers 5 return token types only if the file names them.
     const auto without = {"TokenizersBackend", "PreTrainedTokenizerFast", "AlbertTokenizer", "AlbertTokenizerFast"};
     const json inputs = config.value("model_input_names", json()), type = config.value("tokenizer_class", json());
     settings.token_types = inputs.is_array() ? std::ranges::find(inputs, json("token_type_ids")) != inputs.end()

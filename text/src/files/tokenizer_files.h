@@ -94,8 +94,8 @@ struct SentencePieceClass;  // sentencepiece_classes.h
 // The model files of SentencePiece, the first that exists.
 inline constexpr const char* kSentencePieceFiles[] = {"tokenizer.model", "sentencepiece.bpe.model", "spiece.model",
                                                       "spm.model"};
-// What transformers' class makes of such a file. Throws Error for bytes that are not such a file, and for settings that
-// are not supported.
+// Reads such a file as transformers' class does. Throws Error for a file in another format, and for settings that are
+// not supported.
 TokenizerJson read_sentencepiece(const std::string& path, const SentencePieceClass& known, const SpecialNames& names,
                                  const TokenizerConfig& config);
 // The same of a vocabulary; `unigram` has the map and the unknown token.

@@ -32,7 +32,7 @@ using nlohmann::json;
 
 constexpr int64_t kNormalToken = 1, kControlToken = 3, kUserToken = 4;
 
-// The names, and what the tokenizer.json of those models says.
+// Names of a pre-tokenizer in GGUF files, and its settings in the models' tokenizer.json.
 struct KnownPre {
   std::vector<std::string_view> names;
   std::vector<std::string_view> expressions = {};  // kDigits: the step Digits
@@ -141,7 +141,7 @@ class GgufTokenizer {
             .merges = std::move(merges),
             .sequence_template = std::move(frame)};
   }
-  // The file's tokens begin words with "▁", and have no "##" inside of them.
+  // The file's tokens mark the beginning of a word with "▁", and lack the "##" of WordPiece.
   TokenizerParts read_word_pieces() {
     for (size_t id = 0; id < tokens_.size(); ++id) {
       std::string& token = tokens_[id];

@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-// Of which RobertaProcessing trims the source.
+// Whether RobertaProcessing would trim the source of the token.
 bool has_outer_space(std::string_view token) {
   const auto is_space = [](const Decoded& c) { return c.code == kSpaceLetter || is_white_space(c.code); };
   return !token.empty() && (is_space(decode_utf8(token)) || is_space(decode_last_utf8(token)));

@@ -1,4 +1,4 @@
-// What the readers of the sections of tokenizer.json share.
+// Shared by the readers of the sections of tokenizer.json.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -45,7 +45,7 @@ class SectionReader {
       refuse(section.path_of(key), rule, *value);
     }
   }
-  // Of a Metaspace.
+  // Reads a Metaspace.
   Prefix read_prefix(StrictObject& step) const {
     for (const char* key : {"replacement", "str_rep"}) expect(step, key, kSpaceMarker, "\"▁\"");
     const std::string scheme = step.text("prepend_scheme", "always");

@@ -81,7 +81,7 @@ class Loader {
     }
     return *class_of_name(has("vocab.json") && !has("vocab.txt") ? "GPT2Tokenizer" : "BertTokenizer");
   }
-  // An unknown class, such as one in the code of the model's authors, has a tokenizer.json to be read as it is.
+  // For an unknown class, such as one in the code of the model's authors, tokenizer.json is read unchanged.
   DirectoryClass find_class(const std::string& name, const std::string& path) const {
     const std::optional<DirectoryClass> named = class_of_name(name);
     if (named) return *named;
@@ -320,7 +320,7 @@ class Loader {
     const TokenizerOptions& file = json_->options;
     const std::string& known = config_.tokenizer_class;
     const SentencePieceClass* const pieces = class_.pieces;
-    // A file of another model is read as it is.
+    // A file with another type of model is read unchanged.
     if (pieces == nullptr || (pieces->name == "LlamaTokenizer" && !has_byte_fallback(file))) {
       if (known != "Qwen2Tokenizer") return;
       agree("the model", name(Pipeline::kByteLevelBpe), name(file.pipeline));
@@ -432,7 +432,7 @@ class Loader {
   const Dictionaries dictionaries_;
   const TokenizerConfig config_;
   const nlohmann::json model_config_;  // null without config.json
-  // Of ranks, in place of a tokenizer.json or a vocabulary; null: none.
+  // The file of ranks that replaces a tokenizer.json or a vocabulary; null: none.
   const char* const ranks_ = has("tokenizer.json") || has("vocab.json") || has("vocab.txt") ? nullptr : rank_file(dir_);
   std::optional<TokenizerJson> json_;
   bool is_sentencepiece_ = false;  // json_ is of such a file

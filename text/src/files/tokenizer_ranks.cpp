@@ -1,7 +1,7 @@
 // Byte pairs with ranks in place of merges (spec R-TOK-13): a pair has the rank of the token that it makes.
 //
-//   tiktoken      a line for each token: base64, a space and the rank, which is the id. The expression and the special
-//                 tokens are of the program that reads the file: kRankFiles has those of published files
+//   tiktoken      a line for each token: base64, a space and the rank, which is the id. The program that reads the file
+//                 defines the expression and the special tokens: find_rank_file() has them for published files
 //   tekken.json   Mistral's: config (pattern, default_vocab_size, default_num_special_tokens), vocab (rank, token_bytes
 //                 in base64), special_tokens (rank, token_str, is_control). The ids of the special tokens come first
 #include <algorithm>
@@ -61,7 +61,7 @@ std::vector<std::string> with_end_of_prompt(std::string_view names) {
 
 const RankFile* find_rank_file(std::string_view name) {
   constexpr std::string_view kEnd = "<|endoftext|>";
-  // Llama 3.1's; Llama 3 calls some of them reserved.
+  // Names of Llama 3.1; Llama 3 calls some of the tokens reserved.
   constexpr std::string_view kLlama =
       "<|begin_of_text|> <|end_of_text|> <|reserved_special_token_0|> <|reserved_special_token_1|> "
       "<|finetune_right_pad_id|> <|reserved_special_token_2|> <|start_header_id|> <|end_header_id|> <|eom_id|> "
@@ -79,7 +79,7 @@ const RankFile* find_rank_file(std::string_view name) {
   return found == kFiles.end() ? nullptr : &*found;
 }
 
-// nullopt: it is none.
+// nullopt: the text is not Base64.
 std::optional<std::string> from_base64(std::string_view text) {
   if (text.size() % 4 != 0) return std::nullopt;
   for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);

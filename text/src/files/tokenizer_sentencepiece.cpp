@@ -25,7 +25,7 @@ namespace {
 constexpr char kWhere[] = "sentencepiece";
 using Prefix = ByteFallbackOptions::Prefix;
 
-// The fields of a message, one after the other.
+// Reads the fields of a message in sequence.
 class WireReader {
  public:
   WireReader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
@@ -271,7 +271,7 @@ TokenizerJson read_sentencepiece(const std::string& path, const SentencePieceCla
   if (unk != file.pieces.end()) unigram.unk = static_cast<int32_t>(unk - file.pieces.begin());
   TokenizerJson out =
       tokenizer_of_pieces(std::move(file.pieces), MergeOrder::kByPlace, known, config, std::move(unigram));
-  if (!config.extra.empty()) out.added.clear();  // transformers replaces them by those of the settings
+  if (!config.extra.empty()) out.added.clear();  // as transformers: the settings define them
   const Prefix prefix = is_bpe ? out.options.byte_fallback.prefix : out.options.unigram->prefix;
   if (file.adds_prefix != (prefix != Prefix::kNever)) {
     io::warn(path, "add_dummy_prefix must be {} for a {}, got {}: the class is followed, as by transformers",

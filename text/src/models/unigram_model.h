@@ -1,6 +1,6 @@
 // The unigram language model of SentencePiece: a word is cut into the tokens whose scores have the largest sum. A
 // character that is not a token counts as unknown, with the lowest score less 10; unknown characters that follow each
-// other are one token. Sums, comparisons and their order are those of `tokenizers`.
+// other are one token. Sums, comparisons and their order are the same as in `tokenizers`.
 #pragma once
 
 #include <array>

@@ -15,7 +15,7 @@ class EsmSplitter : public Splitter {
   int64_t split(std::string_view text, WordSink& sink) override {
     check_text_size(text);
     int64_t replaced = 0;
-    size_t begin = 0, at = 0;  // of what has not been taken, and its end
+    size_t begin = 0, at = 0;  // begin and end of the text that has not been taken
     int32_t begin_character = 0, characters = 0;
     const auto skip = [&] {
       begin = at;
@@ -53,7 +53,7 @@ class EsmSplitter : public Splitter {
   const PieceTrie& vocabulary_;
 };
 
-// Without an end token there are no pairs.
+// Pairs need an end token.
 SequenceTemplate esm_template(int32_t cls, int32_t eos) {
   SequenceTemplate frame = bert_template(cls, eos);
   for (SequenceTemplate::Piece& piece : frame.pair) piece.type = 0;

@@ -1,5 +1,5 @@
 // The precompiled character map of a SentencePiece model: a double array of units over bytes (Darts), whose values are
-// places of replacements, each of which ends with a zero byte.
+// offsets of zero-terminated replacements.
 #pragma once
 
 #include <array>

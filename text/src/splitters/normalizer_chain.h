@@ -1,5 +1,5 @@
-// The normalizers of `tokenizers` one after the other, over characters with their sources. A character that a step
-// adds has the source of the character before it, as that library aligns them.
+// A sequence of normalizers of `tokenizers`, over characters with their sources. A character that a step adds gets the
+// source of the character before it, as that library aligns them.
 #pragma once
 
 #include <cstdint>

@@ -48,15 +48,15 @@ inline constexpr std::string_view kDeepSeekDigits = R"(\p{N}{1,3})", kDeepSeekHa
 inline constexpr std::string_view kDeepSeekWords =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
     R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-// Spark's, whose line ends are words of their own.
+// Spark's, with each line end as a separate word.
 inline constexpr std::string_view kSparkWords =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
     R"(| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+)";
 // BLOOM's: everything between white space and certain punctuation.
 inline constexpr std::string_view kBloomExpression = " ?[^(\\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+";
-// Falcon's three steps, of which the second is GPT-2's.
+// The first and the third of Falcon's steps; the second is GPT-2's expression.
 inline constexpr std::string_view kFalconPunctuation = R"([\p{P}$+<=>^~|`]+)", kThreeDigits = "[0-9][0-9][0-9]";
-// llama.cpp's own, for files that name no model.
+// llama.cpp's default, for files that do not name a pre-tokenizer.
 inline constexpr std::string_view kDefaultPunctuation = R"([\p{P}$+<=>^~|]+)";
 // Youtu's first step: Hangul, punctuation, Bopomofo, Han and kana.
 inline constexpr std::string_view kYoutuScripts =

@@ -29,15 +29,15 @@ bool is_combining_mark(char32_t code);
 // The full compatibility decomposition (NFKD); empty if it is the canonical one.
 std::u32string_view compatibility_decomposition(char32_t code);
 
-// Decides for one character after the other whether it continues the cluster.
+// Decides for each character in turn whether it continues the cluster.
 class GraphemeState {
  public:
   bool continues(char32_t code);  // false for the first character
  private:
   GraphemeClass last_ = GraphemeClass::kControl;
   char32_t code_ = 0;
-  // The cluster so far ends with a consonant and its extensions, of which one is a linker; with a pictograph and its
-  // extensions.
+  // The end of the cluster so far: a consonant and its extensions; a linker among these extensions; a pictograph and
+  // its extensions.
   bool consonant_ = false, linked_ = false, pictograph_ = false;
 };
 

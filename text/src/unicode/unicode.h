@@ -1,6 +1,6 @@
-// Properties of code points: Python's unicodedata and str.lower (spec R-TOK-05, table set B), with the three
-// normalisations of BERT's tokenizer over code points with their sources; and those of the library `tokenizers`. Not
-// included: title case, collation.
+// Properties of code points as in Python's unicodedata and str.lower (spec R-TOK-05, table set B), with the three
+// normalisations of BERT's tokenizer over code points with their sources; and properties and normalisations as in the
+// library `tokenizers`. Not included: title case, collation.
 #pragma once
 
 #include <algorithm>

@@ -24,8 +24,8 @@ namespace rf::data {
 enum class WordRule { kTokenizer, kJieba };
 const char* word_rule_name(WordRule rule);  // "tokenizer", "jieba"
 
-// One of several parts, each of which may be prepared on another machine: consecutive files of the inputs, about as
-// large as the other parts. merge() joins all parts to the same bytes as a run over the whole input.
+// One of several parts, which may be prepared on different machines: consecutive files of the inputs, about as large as
+// the other parts. merge() joins all parts to the same bytes as a run over the whole input.
 struct InputPart {
   int64_t number = 1, parts = 1;  // 1 <= number <= parts
 };

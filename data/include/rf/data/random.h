@@ -1,7 +1,7 @@
-// Counter-based random numbers: a value depends only on (seed, stream, coordinates). So a checkpoint needs no generator
-// state, order and threads do not matter, and results are equal on every machine (unlike the distributions of
-// <random>). Generator: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
-// 2011).
+// Counter-based random numbers: a value depends only on (seed, stream, coordinates). So a checkpoint does not store the
+// state of a generator, order and threads do not matter, and results are equal on every machine (unlike the
+// distributions of <random>). Generator: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy
+// as 1, 2, 3", SC 2011).
 #pragma once
 
 #include <array>

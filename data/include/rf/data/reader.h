@@ -16,7 +16,7 @@
 
 namespace rf::data {
 
-// What a document is. In the formats that have records, the text of each record counts as a file.
+// The rule that divides text into documents. In formats with records, the text of each record counts as a file.
 enum class DocumentRule {
   kFile,       // a file is one document
   kBlankLine,  // documents are separated by blank lines
@@ -28,8 +28,8 @@ const char* document_rule_name(DocumentRule rule);    // the same names
 enum class Quotes { kRead, kText };        // CSV and TSV: with kText quotation marks are text
 enum class BadRecords { kRefuse, kSkip };  // kSkip counts them
 
-// Which records have ids. kIfPresent: those that have the field; a table or a Parquet file without a column for it has
-// none. kNamed: the same, but such a file is an Error.
+// Which records have ids. kIfPresent: records with the field; tables and Parquet files may lack its column. kNamed: the
+// same, but a file without the column is an Error.
 enum class Ids { kNotRead, kIfPresent, kNamed };
 
 enum class Lists { kRefused, kRead };
@@ -47,24 +47,24 @@ struct ReadOptions {
   FieldOfText field_of_text = FieldOfText::kRefused;
   // Whether the field of a JSON line may be a list, which TextReader gives as JSON text.
   Lists lists = Lists::kRefused;
-  // The field with a record's id, which TextReader reads: named as `field` is. By default its name is not the number of
-  // a column, so that a table without header has no ids.
+  // The field with a record's id, which TextReader reads: named as `field` is. The default is not the number of a
+  // column, so a table without header is read without ids.
   Ids ids = Ids::kNotRead;
   std::string id_field = "id";
   DocumentRule document_rule = DocumentRule::kFile;
   Quotes quotes = Quotes::kRead;
-  // A bad record is a line that is not a JSON object, has no such field, or has neither text nor null there; or a row
+  // A bad record is a line that is not a JSON object, lacks the field, or has neither text nor null there; or a row
   // with another number of columns than the first.
   BadRecords bad_records = BadRecords::kRefuse;
   // Files and directories that the command writes: they are left out of input directories and patterns, and
   // are refused as inputs.
   std::vector<std::string> outputs{};
-  // The one of them that the user named, if the command replaces a file: refused also in a directory or a pattern.
+  // The output that the user named, if the command replaces a file: refused also in a directory or a pattern.
   std::string replaced{};
 };
 
-// A part of a document. A document of more than about 128 KiB comes in several pieces, divided where this makes no
-// difference to a tokenizer (src/document_splitter.h).
+// A part of a document. A document of more than about 128 KiB comes in several pieces, divided where this does not
+// change the result of a tokenizer (src/document_splitter.h).
 struct DocumentPart {
   std::string_view text;
   enum class End { kNo, kOfDocument } end;

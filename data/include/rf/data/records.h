@@ -1,6 +1,6 @@
 // Records with named fields, and the file and line of each: the input of tasks (docs/finetuning.md). They come from
-// JSON lines, CSV and TSV files, and from lines of plain text if a field is named for these. Inputs and formats are
-// those of reader.h, also compressed; Parquet is not read.
+// JSON lines, CSV and TSV files, and from lines of plain text if text_field names their field. Inputs and formats are
+// as in reader.h, also compressed; Parquet is not read.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class RecordReader {
   explicit RecordReader(RecordOptions options);  // throws Error as DocumentReader does
 
   // Calls `record` for each in order; the callee may move from it. The first row of a table names the columns. Empty
-  // rows of a table and lines of white space between JSON objects are no records; a line of plain text always is one.
+  // rows of a table and lines of white space between JSON objects are not records; a line of plain text always is one.
   // Throws Error, naming file and line, for a line that is not a JSON object, a row with another number of columns than
   // the first, a column named twice, bytes that are not UTF-8, and as DocumentReader does.
   void read(const std::function<void(Record&)>& record);

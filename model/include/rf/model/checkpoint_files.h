@@ -10,7 +10,7 @@
 
 namespace rf {
 
-// The files with the tensors of a model directory; none: it has none. Throws Error for an invalid index.
+// The files with the tensors of a model directory; empty if they are missing. Throws Error for an invalid index.
 std::vector<std::string> checkpoint_paths(const std::string& model_dir);
 
 class CheckpointFiles {

@@ -37,7 +37,7 @@ enum class Family {
   kDecoder,     // causal models of other libraries (model/src/families); the language model's logits are hidden states
                 // times word embeddings or a matrix of their size
 };
-// "roformer", "bert", "roformer_v2": the key "family". A decoder, "decoder", has no such key.
+// "roformer", "bert", "roformer_v2": the key "family". Files of a decoder, "decoder", lack the key.
 std::string_view family_name(Family family);
 
 // Heads of spec R-HF-09..13; kHeads has a row for each.
@@ -75,15 +75,15 @@ struct BlockSpec {
   bool parallel = false;        // with pre_norm: attention and feed-forward network both read the layer's input (GPT-J)
   bool gated = false;           // down(act(gate(x)) * up(x)) (Shazeer 2020, arXiv 2002.05202); else down(act(up(x)))
   bool query_key_norm = false;  // a norm of each query and key before the rotation (Qwen3)
-  // Of these norms: weights for all heads, with the biases that norms have; or weights for each head, without biases,
-  // in one tensor (Cohere) or one for each head (StableLM).
+  // Its weights: shared by all heads, with biases if other norms have them; or separate for each head, without biases,
+  // in one tensor (Cohere) or in one tensor per head (StableLM).
   enum class HeadNorm { kShared, kStacked, kApart } head_norm = HeadNorm::kShared;
   bool value_norm = false;            // an RMS norm without weight of each value (Gemma 4)
   bool whole_query_key_norm = false;  // a norm of all queries of a token together, and of all keys (JinaBERT for code)
   bool norm_plus_one = false;         // norms multiply by 1 + weight (Gemma)
   bool post_norm = false;             // with pre_norm: another norm of each part's result, before the sum (Gemma 2)
   bool attention_twice = false;       // without pre_norm: x = norm(x + post_norm(x + attention(x))) (JinaBERT for code)
-  bool first_attention_norm = true;   // with pre_norm: whether attention of layer 0 has one; ModernBERT's has none
+  bool first_attention_norm = true;   // with pre_norm: layer 0 has a norm before attention (not in ModernBERT)
   bool input_norm = true;             // with pre_norm: whether parts have a norm of their input (OLMo 2: of the result)
   bool shared_norm = false;           // with parallel: both parts read one norm (GPT-J)
   double residual_scale = 1;          // of the result of each part, before the sum (Granite)
@@ -114,14 +114,14 @@ struct BlockSpec {
   // > 0: gates are g sigmoid(expert_slope g) of g at most expert_limit, times 1 + up within it on both sides (gpt-oss).
   double expert_limit = 0, expert_slope = 1.702;
   // With pre_norm, a third part of each layer: x + norm(down(act(gate(x)) * e)), where e is the RMS norm of the layer's
-  // own projection of the embeddings, divided by the root of their width, to so many columns (EmbeddingGemma 2). 0:
+  // own projection of the embeddings, divided by the root of their width, to this many columns (EmbeddingGemma 2). 0:
   // none.
   int64_t layer_input_width = 0;
-  // A convolution of the embeddings over so many neighbours, an odd number, whose result is added to that of the first
-  // layer: x = norm(x + act(conv(embeddings))) (DeBERTa v2). 0: none.
+  // A convolution of the embeddings over this odd number of neighbours, added to the result of the first layer:
+  // x = norm(x + act(conv(embeddings))) (DeBERTa v2). 0: none.
   int64_t conv_kernel = 0, conv_groups = 1;
   Activation conv_act = Activation::kTanh;
-  bool embedding_norm_last = false;  // embeddings are normed after their projection, which has no bias (DeBERTa v2)
+  bool embedding_norm_last = false;  // embeddings are normed after their projection, which lacks a bias (DeBERTa v2)
   bool layer_scale = false;          // the result of each layer is multiplied by a weight
   bool sinks = false;                // each head's softmax has one more score, a weight, whose value is 0 (gpt-oss)
   bool has_attention_norm(int64_t layer) const { return input_norm && (layer > 0 || first_attention_norm); }
@@ -132,15 +132,15 @@ BlockSpec block_of(Family family);
 // end (Warner et al. 2024, arXiv 2412.13663). Windows are in ModelConfig::layers.
 BlockSpec modernbert_block();
 
-// What a layer has of its own.
+// The settings in which layers may differ.
 struct LayerSpec {
   int64_t window = 0;  // attention reads tokens at a distance of at most `window`, in causal models < `window`; 0: all
   int rotation = 0;    // of ModelConfig::rotations; -1: none
-  int64_t head_dim = 0, key_heads = 0;  // of encoders alone; 0: those of the model
+  int64_t head_dim = 0, key_heads = 0;  // for encoders only; 0: the model's
   bool operator==(const LayerSpec&) const = default;
 };
 
-// What is between the hidden states and the last layer of each head; the default is BERT's.
+// The layers between the hidden states and the last layer of each head; the defaults are BERT's.
 struct HeadSpec {
   enum class Before {
     kNothing,
@@ -152,10 +152,10 @@ struct HeadSpec {
   bool bare_pooler = true;                    // the bare model has the pooler, which its files may lack
   std::optional<Activation> activation = {};  // of kDense; absent: hidden_act
   bool dense_bias = true, dense_norm = false, last_bias = true;
-  // Of classifiers in training: before the dense layer (not of choices) and the last one, before the last one, or none.
+  // Dropout of classifiers: before the dense layer (not for choices) and the last layer; before the last one; or none.
   enum class Drops { kBoth, kLast, kNone } drops = Drops::kBoth;
   bool answer_drops = false;  // question answering drops before its layer too
-  bool later_names = false;   // in files, those of the later rows of the family's table (DeBERTa's language model)
+  bool later_names = false;   // cls modules have the last of their names in the family's table (DeBERTa)
   // Language models: nothing before the vocabulary; a dense layer; a dense layer, an activation and a norm; two dense
   // layers, the first of `transform_width` columns, and an activation after each.
   enum class Transform { kNone, kProjection, kFull, kTwoDense } transform = Transform::kFull;
@@ -181,7 +181,7 @@ struct HeadRow {
     kChoice,    // a vector of each choice
   } reads = Reads::kTokens;
   int64_t columns = 0;                           // of its logits, vocab_size or num_labels; 0: none
-  HeadSpec::Before HeadSpec::*before = nullptr;  // what is before the last layer; nullptr: HeadSpec::transform
+  HeadSpec::Before HeadSpec::*before = nullptr;  // layers before the last one; nullptr: HeadSpec::transform
   std::string_view last = "";  // the last layer, where `before` is given; after kDense, classifier is .out_proj of it
   bool dropout = false;        // before the last layer; of kChoice only after other layers
   bool are_ends = false;       // the columns are two results, start and end
@@ -262,10 +262,10 @@ struct AttentionConfig {
   bool operator==(const AttentionConfig&) const = default;
 };
 
-// What the decoder of an encoder-decoder has of its own (translation_config.h).
+// The settings of the decoder in an encoder-decoder (translation_config.h).
 struct DecoderSide {
   int64_t layers = 6, heads = 8, intermediate_size = 2048;
-  int64_t eos_token_id = 1, start_token_id = 1;  // start: what the decoder reads before the first token
+  int64_t eos_token_id = 1, start_token_id = 1;  // start: the decoder reads it before the first token
   bool operator==(const DecoderSide&) const = default;
 };
 
@@ -281,7 +281,7 @@ struct AdapterSpec {
   bool operator==(const AdapterSpec&) const = default;
 };
 
-// A file as it was read; the other members of a ModelConfig say what it means.
+// The JSON of a file with all its keys; the other members of a ModelConfig hold their meaning.
 struct ForeignConfig {
   std::string text;
   bool operator==(const ForeignConfig&) const { return true; }
@@ -307,9 +307,9 @@ struct ModelConfig {
   int64_t max_position_embeddings = 1536;  // rows of tables by position; limits the input length if they are trained
   int64_t type_vocab_size = 2;             // 0: no token types
   BlockSpec block = {};
-  double embedding_scale = 1;  // of word embeddings, before what is added to them
-  // Word embeddings of this token are 0, and those of a text's other tokens are divided by their share of it (ESM-2).
-  // -1: none.
+  double embedding_scale = 1;  // of word embeddings, before other embeddings are added
+  // Word embeddings of this token are 0; a text's other word embeddings are divided by their share of its tokens
+  // (ESM-2). -1: none.
   int64_t dropped_id = -1;
   bool embedding_norm = true, final_norm = false;
   int64_t output_size = 0;        // of a projection of the last hidden states, which heads read; 0: none
@@ -359,7 +359,7 @@ struct ModelConfig {
   int64_t key_heads() const { return num_key_value_heads > 0 ? num_key_value_heads : num_attention_heads; }
   int64_t query_width() const { return num_attention_heads * head_dim(); }
   int64_t key_width() const { return key_heads() * head_dim(); }
-  // Of one layer.
+  // The sizes of one layer.
   int64_t head_dim(int64_t layer) const { return own(&LayerSpec::head_dim, layer, head_dim()); }
   int64_t key_heads(int64_t layer) const { return own(&LayerSpec::key_heads, layer, key_heads()); }
   int64_t query_width(int64_t layer) const { return num_attention_heads * head_dim(layer); }

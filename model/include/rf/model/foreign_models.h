@@ -42,7 +42,7 @@ bool has_class(const ModelConfig& config, Head head);
 ModelConfig parse_new_config(const nlohmann::json& json);
 // The new model for a vocabulary, whose padding may decide which rows of positions are read.
 ModelConfig with_vocabulary(ModelConfig config, int64_t size, int64_t pad_token_id);
-// The same block with each matrix by itself, as modules for training have them.
+// The same block with separate matrices, as modules for training have them.
 BlockSpec apart(BlockSpec block);
 
 // The name of a tensor of weight_specs() in a GGUF file; "" if such files do not have it.

@@ -1,4 +1,4 @@
-// Which models open: the values of model_type in config.json, out of the tables of the readers; and where they lie.
+// Which models can be opened: the values of model_type in config.json, from the tables of the readers. Finds models.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,11 +13,11 @@ std::vector<std::string_view> encoder_types();      // config.h
 std::vector<std::string_view> decoder_types();      // foreign_models.h
 std::vector<std::string_view> translation_types();  // translation_config.h
 
-// Which of them a reader opens.
+// The types that a reader opens.
 enum class Opens { kEncoders, kEncodersAndDecoders, kTranslation };
 
-// Throws Error for a path that a reader does not open, before anything else of it is read: that is no directory, or
-// whose config.json is no object or names another model_type. Returns for an object that says no type.
+// Throws Error for a path that the reader cannot open, before it reads the rest: not a directory, or a config.json that
+// is not an object or names another model_type. The type may be absent, except with kTranslation.
 void check_model_type(const std::string& model_dir, Opens opens);
 // Throws Error for config.json (`where`), whose model_type the reader does not open, and says what opens it.
 [[noreturn]] void refuse_model_type(std::string_view where, const nlohmann::json& type, Opens opens);
@@ -29,11 +29,11 @@ void check_model_type(const std::string& model_dir, Opens opens);
 // cache is HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub (XDG_CACHE_HOME).
 std::optional<std::string> cached_model(const std::string& id);
 
-// A path that exists as it is; an id as the directory in the cache. Throws MissingFileError for what is neither; for an
-// id, "name" or "owner/name", the message says what to type.
+// Returns an existing path unchanged, and for an id its directory in the cache. Throws MissingFileError otherwise; for
+// an id, "name" or "owner/name", the message says what to type.
 std::string located_model(const std::string& path_or_id);
 
-// Throws Error for a path that is no directory; MissingFileError, as located_model, for one that does not exist.
+// Throws Error for a path that is not a directory; MissingFileError, as located_model, for one that does not exist.
 void check_model_directory(const std::string& model_dir);
 
 }  // namespace rf

@@ -20,7 +20,7 @@
 //   tokens   the longest sequence that the rows support; "all" if longer sequences use the same rows
 //   longest  the longest sequence that the encoding supports; "all" without a limit
 //   scale    s, if the encoding sets it
-//   reads    "projections", if terms depend on those of the layers
+//   reads    "projections", if terms depend on the layers' projections
 //   <term>.range   "lo hi" of a table
 //
 // An encoding may set a term that is not constant for a checkpoint: numbers per token, or rotations that only training

@@ -1,12 +1,12 @@
-// config.json of an encoder-decoder for translation (Vaswani et al. 2017; post-LN). Its keys are those of transformers'
-// MarianConfig, and "position_encoding", which names what both self-attentions use: cross-attention has no positions.
+// config.json of an encoder-decoder for translation (Vaswani et al. 2017; post-LN). It has the keys of transformers'
+// MarianConfig, and "position_encoding", which both self-attentions use; cross-attention does not use positions.
 //
-// model_type says who else can open the directory: "marian" where transformers' MarianMTModel computes the same, with
-// the sinusoids of Marian ({"type": "sinusoidal", "layout": "half"}); every other position encoding is
-// "rf_translation", which transformers does not know. The names of tensors are Marian's in both.
+// model_type says who else can open the directory: "marian" if transformers' MarianMTModel computes the same, with the
+// sinusoids of Marian ({"type": "sinusoidal", "layout": "half"}). With every other position encoding it is
+// "rf_translation", which transformers does not know. Both use Marian's tensor names.
 //
-// One vocabulary serves both languages, and one matrix is the embedding of the source, that of the target and the
-// output layer (Vaswani et al. 2017 section 3.4). Checkpoints that have several of them are refused.
+// One vocabulary serves both languages, and one matrix is the source embedding, the target embedding and the output
+// layer (Vaswani et al. 2017 section 3.4). Checkpoints with several such matrices are refused.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -35,7 +35,7 @@ ModelConfig side_of(const ModelConfig& config, TranslationSide side);
 inline constexpr const char* kSharedEmbedding = "model.shared.weight";
 inline constexpr const char* kOutputBias = "final_logits_bias";  // [1, V], not trained
 
-// All tensors but those of position encodings, named and shaped as transformers' MarianMTModel has them.
+// All tensors except the position encodings', with the names and shapes of transformers' MarianMTModel.
 std::vector<WeightSpec> translation_weight_specs(const ModelConfig& config);
 // Where a tensor of a body lies: "encoder.layer.0.attention.self.query.weight" of the encoder is
 // "model.encoder.layers.0.self_attn.q_proj.weight".

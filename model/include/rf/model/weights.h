@@ -52,7 +52,7 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head);
 // How the family of the model builds heads.
 HeadSpec head_spec(const ModelConfig& config);
 
-// What a head reads of the hidden states of a sequence: the model's HeadRow::reads.
+// The part of a sequence's hidden states that a head reads: the model's HeadRow::reads.
 enum class HeadReads {
   kTokens,
   kFirstToken,
@@ -71,7 +71,7 @@ struct HeadStage {
   std::string norm = {};  // "": none
   bool dropout = false;   // of its input, in training
 };
-// From what the head reads to its logits. The first may be the pooler, and the last of a language model the vocabulary.
+// The layers from a head's input to its logits. The first may be the pooler; a language model's last is the vocabulary.
 std::vector<HeadStage> head_stages(const ModelConfig& config, Head head);
 std::string pooler_name(const ModelConfig& config, Head head);
 // Whether the list includes the pooler, a layer on the first token.
@@ -124,15 +124,15 @@ inline constexpr const char* kRelativeNorm = "encoder.LayerNorm";
 inline constexpr const char* kLayerInputs = "encoder.layer_inputs";
 inline constexpr const char* kLayerInputNorm = "encoder.layer_input_norm";
 inline constexpr const char* kOutputProjection = "encoder.output_projection";
-// Of the embeddings, with .conv and .LayerNorm (BlockSpec::conv_kernel).
+// The convolution of the embeddings, with .conv and .LayerNorm (BlockSpec::conv_kernel).
 inline constexpr const char* kConvolution = "encoder.conv";
 
-// The name of a listed tensor in files of the model, and the listed name of a tensor in a file. They differ for
-// models of other libraries alone (model/src/families); both return other names as they are.
+// The name of a listed tensor in files of the model, and the listed name of a tensor in a file. They differ only for
+// models of other libraries (model/src/families); both functions return other names unchanged.
 std::string file_name(const ModelConfig& config, Head head, const std::string& name);
 std::string name_in_model(const ModelConfig& config, Head head, const std::string& name);
 
-// The block of the model's files, which join matrices that a model for training has apart (foreign_models.h).
+// The block of the model's files, which join matrices that are separate in training (foreign_models.h).
 BlockSpec block_in_files(const ModelConfig& config);
 
 // The tensor that a tied decoder tensor copies: cls.predictions.decoder.weight ->

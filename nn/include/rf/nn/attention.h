@@ -39,7 +39,7 @@ std::string_view name_of(Kernel kernel);
 // The kernel that auto selects for CPU tensors of a dtype, without dropout.
 Kernel automatic_kernel(at::ScalarType dtype);
 
-// What all layers of a forward pass share: positions, and which keys a query may attend to. Created once; stores values
+// Shared by all layers of a forward pass: positions, and which keys a query may attend to. Created once; stores values
 // that the first layer computes for the others (indices by distance, the mask as numbers).
 class AttentionContext {
  public:

@@ -9,7 +9,7 @@
 
 namespace rf::nn {
 
-// x on the CPU, for code that reads its values; waits for its device. Undefined and meta tensors are left as they are.
+// x on the CPU, for code that reads its values; waits for its device. Returns undefined and meta tensors unchanged.
 at::Tensor on_cpu(const at::Tensor& x);
 
 // x on `device`; a copy from the CPU to a GPU does not wait. Undefined stays undefined.

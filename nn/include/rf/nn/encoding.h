@@ -78,8 +78,8 @@ class Encoding : public torch::nn::Module {
   virtual at::Tensor layer_input(int64_t /*layer*/, const Shared& /*shared*/) const { return {}; }
   // An action of the encoding outside of attention that the engine does not support, for messages; nullptr: none.
   virtual const char* beyond_terms() const { return nullptr; }
-  // dtype: of queries and keys. Throws Error for positions beyond a table, naming both numbers. What is computed from
-  // positions alone may be on the CPU; shared() and terms() move it to the positions' device.
+  // dtype: of queries and keys. Throws Error for positions beyond a table, naming both numbers. Tensors computed only
+  // from positions may be on the CPU; shared() and terms() move them to the positions' device.
   Shared shared(const Positions& positions, at::ScalarType dtype);
   // Throws the Error of input() and shared() if the last of the positions 0..tokens-1, tokens >= 1, is beyond a table
   // or a range, without computing either.
@@ -150,7 +150,7 @@ struct EncodingEntry {
   EncodingConfig example(int64_t head_dim) const;
 };
 
-// EncodingEntry::make for a class with a constructor of these arguments, after fixed ones.
+// EncodingEntry::make for a class whose constructor takes kFixed, options and shape.
 template <class T, auto... kFixed>
 std::shared_ptr<Encoding> construct(io::StrictObject& options, const EncodingShape& shape) {
   return std::make_shared<T>(kFixed..., options, shape);

@@ -47,7 +47,7 @@ bool reads_length(const Encoding& encoding, int64_t tokens);
 // asked: as `tokens` of save_position_terms().
 ServedTerms served_terms(const Model& model, std::optional<int64_t> asked);
 
-// Of a model or an encoder-decoder.
+// Removes the files of a model or an encoder-decoder.
 void remove_position_terms(const std::string& model_dir);
 
 }  // namespace rf::nn

@@ -39,11 +39,10 @@ struct Positions {
 TokenPositions token_positions(const at::Tensor& given, const char* name);
 
 // query: int64 [T], [1,T] or [B,T]; key: the same with S, undefined: query. Either may be [1 or B, T, axes], a position
-// on each axis; ids is then the highest of them, as for lengths in transformers. sequences: int [1 or B, S], equal
-// values >= 0 within a sequence of a row, -1: padding (belongs to no sequence: first = its own position, end = its own
-// + 1); undefined: each row is one sequence. Queries are the last T keys of a row; with sequences undefined they may
-// also be other tokens, and first/end cover both sides. Terms are for the device of `query`; positions on a GPU are
-// waited for.
+// on each axis; ids is then their maximum, as for lengths in transformers. sequences: int [1 or B, S], equal values
+// >= 0 within a sequence of a row, -1: padding (outside every sequence: first = its own position, end = its own + 1);
+// undefined: each row is one sequence. Queries are the last T keys of a row; with sequences undefined they may also be
+// other tokens, and first/end cover both sides. Terms are for the device of `query`. Waits for positions on a GPU.
 Positions make_positions(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {});
 
 // The first and the last of the positions 0..tokens-1: used to check the limits of an encoding; the cost does not grow

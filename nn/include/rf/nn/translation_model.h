@@ -39,7 +39,7 @@ class TranslationModel : public torch::nn::Module {
   const std::vector<WeightSpec>& weight_specs() const;
   // Throws Error if a row of that many tokens is longer than a table of positions.
   void check_length(int64_t tokens) const;
-  // What Model has of the same names, of a side.
+  // For one side, the same as Model's members with these names.
   const ModelConfig& config_of(TranslationSide side) const;
   const Encoding& position_encoding(TranslationSide side) const;
   std::vector<ops::Terms> position_terms(TranslationSide side, int64_t tokens) const;

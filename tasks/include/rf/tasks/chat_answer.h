@@ -29,24 +29,24 @@ struct AnswerFormat {
   // answer is messages as <|channel|>analysis<|message|>..<|end|>, whose marks are special tokens (gpt-oss).
   enum class Reasoning { kNone, kMarked, kOpen, kChannels } reasoning = Reasoning::kNone;
   bool has_channels() const { return reasoning == Reasoning::kChannels; }
-  // Of the text that AnswerReader reads.
+  // Whether AnswerReader needs the text with special tokens.
   text::SkipSpecials specials() const { return has_channels() ? text::SkipSpecials::kNo : text::SkipSpecials::kYes; }
 };
 
 // By the text of a template and of a prompt that it wrote.
 AnswerFormat answer_format(std::string_view chat_template, std::string_view prompt, bool has_tools);
 
-// What forces an answer to be a call of a tool: a text at the end of the prompt, and the schema of what follows.
+// Forces an answer to be a call of a tool: a text at the end of the prompt, and the schema of the text that follows it.
 struct ForcedCall {
   std::string begin;
   std::shared_ptr<const JsonSchema> schema;
 };
-// tools: as in OpenAI's API; name: of the one that is called; nullopt: any of them. Throws ArgumentError for other
-// tools, and where the format does not allow it.
+// tools: as in OpenAI's API; name: the tool to call; nullopt: any tool. Throws ArgumentError for other tools, and for a
+// format that does not allow it.
 ForcedCall forced_call(const AnswerFormat& format, const nlohmann::ordered_json& tools,
                        const std::optional<std::string>& name);
 
-// Takes the text of an answer as it comes. What is no call of the format is content.
+// Takes the text of an answer piece by piece. Text that does not parse as a call of the format is content.
 class AnswerReader {
  public:
   struct Call {
@@ -66,12 +66,12 @@ class AnswerReader {
                : format.reasoning == AnswerFormat::Reasoning::kMarked ? Place::kBegin
                                                                       : Place::kReasoning) {}
 
-  // The part of an answer that its prompt has, as of a forced call. It comes first, and is no content.
+  // The part of an answer that is in its prompt, as for a forced call. It must come first, and is not content.
   void begin(std::string_view text) {
     static_cast<void>(add(text));
     of_prompt_ = held_.size();
   }
-  // What `text` adds; text that may become a mark is held back.
+  // Returns what `text` adds to the answer; holds back text that may become a mark.
   Part add(std::string_view text) { return read(text, End::kNo); }
   Part finish() { return read("", End::kYes); }
   bool has_calls() const { return has_calls_; }

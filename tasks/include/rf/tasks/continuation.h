@@ -59,7 +59,7 @@ enum class EmptyPrompts {
 // A text to continue; one that chat() wrote has the special tokens of the template, and gets no others.
 enum class PromptForm { kText, kChat };
 
-// What prompts are and their continuations must be.
+// The form of prompts, and constraints on their continuations.
 struct ContinuationForm {
   PromptForm prompt = PromptForm::kText;
   EmptyPrompts empty = EmptyPrompts::kRefused;
@@ -79,7 +79,7 @@ class ContinuationStream {
   std::optional<std::string> next();
   // The same for one more token, whose part may be empty.
   std::optional<std::string> step();
-  // step() in two, until is_done(): generator().step(), and what it has added to the text.
+  // step() in two parts, until is_done(): generator().step(), then the text that it added.
   bool is_done() const;
   engine::Generator& generator();
   std::optional<std::string> part_after(bool goes_on);
@@ -141,10 +141,10 @@ class Continuer {
   Stops stops_of(std::span<const std::string> given, const std::string& name) const;
 
   // The prompt of a conversation, by the model's chat template (rf/text/chat_template.h): messages of role and content,
-  // and the beginning of the answer. A content that is a list of parts with texts is these texts, and arguments of
-  // calls of tools that are JSON text are their object. What is null is absent. variables: others
-  // that the template reads, such as tools, but not those that the conversation and the tokenizer give. Throws
-  // ArgumentError for other messages and for a model without a template, and the errors of ChatTemplate.
+  // and the beginning of the answer. A content may be a list of text parts, which are joined; arguments of tool calls
+  // may be JSON text, which is parsed. A null value counts as absent. variables: further ones for the template, such as
+  // tools, except the variables that the conversation and the tokenizer set. Throws ArgumentError for other messages
+  // and for a model without a template, and the errors of ChatTemplate.
   std::string chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables) const;
   // How the answer to a prompt of chat() is written.
   AnswerFormat answer_format(const std::string& prompt, bool has_tools) const;

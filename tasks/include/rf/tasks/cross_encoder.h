@@ -1,6 +1,6 @@
-// Scores of pairs of texts by a model that reads both at once: a CrossEncoder of sentence-transformers, versions 3 to
-// 6, or any model with a head of sequence classification (docs/reranking.md). The engine computes them: rows are not
-// padded, and the scores of a pair have the same bits whatever pairs come with it.
+// Scores of pairs of texts by a model that reads both together: a CrossEncoder of sentence-transformers, versions 3 to
+// 6, or any model with a head of sequence classification (docs/reranking.md). The engine computes the scores without
+// padding, and a pair's scores have the same bits whatever other pairs are given.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct CrossEncoderInfo {
   std::optional<std::string> default_prompt_name;
 };
 
-// May be used by several threads at once.
+// Thread-safe.
 class CrossEncoder {
  public:
   explicit CrossEncoder(const CrossEncoderOptions& options);
@@ -69,7 +69,7 @@ class CrossEncoder {
                 const std::function<std::string(int64_t)>& place = {}) const;
 
   const text::Tokenizer& tokenizer() const;
-  // The probabilities of labels from logits: each by itself of one label and of a multi-label model.
+  // Converts logits to probabilities of labels: sigmoid for one label and for a multi-label model, else softmax.
   void to_probabilities(std::vector<float>& logits) const;
 
  private:

@@ -1,8 +1,8 @@
 // JSON schemas (https://json-schema.org, draft 2020-12) as grammars: which texts a model may write.
 //
-// A text is one JSON value that the schema allows, and which texts these are is restricted where that costs nothing:
-// the properties of an object come in the order of the schema, each once, and only those that it names unless
-// additionalProperties allows others; white space is a space, or a line break and up to 20 spaces or tabs.
+// A text is one JSON value that the schema allows, in a restricted form. The properties of an object come in the order
+// of the schema, each once; additionalProperties must allow any others. White space is a space, or a line break and up
+// to 20 spaces or tabs.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ class ByteAutomaton;  // tasks/src/byte_automaton.h
 
 class JsonSchema {
  public:
-  // Throws ArgumentError for what is not a schema, for keywords that are not computed, by their names, and for a schema
-  // that allows no text.
+  // Throws ArgumentError for a value that is not a schema, for unsupported keywords, which it names, and for a schema
+  // that does not allow any text.
   explicit JsonSchema(const nlohmann::ordered_json& schema);
   // Any object.
   static JsonSchema any_object();

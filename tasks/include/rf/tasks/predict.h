@@ -1,5 +1,5 @@
 // Predictions and metrics of a fine-tuned model, a directory with task.json (docs/finetuning.md). The engine computes
-// them: rows are not padded, and a record's prediction has the same bits whatever records are read with it.
+// them without padding, and a record's prediction has the same bits whatever other records are read.
 #pragma once
 
 #include <cstdint>
@@ -41,15 +41,15 @@ void predict(const PredictOptions& options, const std::function<void(const nlohm
 // The task's metrics on labelled records, their loss, and their number.
 nlohmann::json evaluate(const PredictOptions& options, io::Progress& progress);
 
-// A fine-tuned model that stays open. May be used by several threads at once.
+// A fine-tuned model that stays open. Thread-safe.
 class Predictor {
  public:
   // The options' input and texts are not read.
   explicit Predictor(const PredictOptions& options);
 
   // The prediction for each record, an object with the task's fields; a string is a record of the task's text. The keys
-  // are those of predict(), with `line` counted from 1. Of a CrossEncoder with a language model: the `score` of each
-  // `text` with its `pair`.
+  // are the same as predict()'s, with `line` counted from 1. A CrossEncoder with a language model gives the `score` of
+  // each `text` with its `pair`.
   std::vector<nlohmann::json> predict(const std::vector<nlohmann::json>& records) const;
 
  private:

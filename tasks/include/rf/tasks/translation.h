@@ -31,7 +31,7 @@ class LineTranslator {
   explicit LineTranslator(TranslateOptions options);
 
   // One translation per line, in order; lines of similar length are computed together. A line of white space gives an
-  // empty translation. Of a line that is too long only the first tokens are translated, and invalid UTF-8 is read as
+  // empty translation. A line that is too long is truncated to its first tokens, and invalid UTF-8 is read as
   // U+FFFD; a message names such a line as line `first_line` + i of `name`. done: as TranslationOptions has it.
   std::vector<TranslatedLine> translate(std::span<const std::string> lines, const std::string& name, int64_t first_line,
                                         const std::function<void(int64_t)>& done = {}) const;

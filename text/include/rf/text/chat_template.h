@@ -3,10 +3,10 @@
 // tokenizer_config.json; the result equals `transformers`' apply_chat_template, which removes the first newline after a
 // block and the spaces before one (trim_blocks, lstrip_blocks).
 //
-// Computed are for, if, set, macro, filter, generation, break and continue; the operators; and the filters, tests,
-// methods and functions that published templates use. Others (include, import, call, extends, unpacking) are refused
-// when the template is read, or when they are reached. A template can only read its variables: it has no access to
-// files or to the environment, and its work, its output and its recursion are bounded.
+// Supports for, if, set, macro, call, filter, generation, break and continue; the operators; and the filters, tests,
+// methods and functions that published templates use. Others (include, import, extends, unpacking) are refused when the
+// template is read, or when they are reached. A template can only read its variables: it cannot access files or the
+// environment, and its work, its output and its recursion are bounded.
 #pragma once
 
 #include <memory>
@@ -24,8 +24,8 @@ struct Template;
 
 class ChatTemplate {
  public:
-  // source: the template, UTF-8; where: its file, for messages. Throws Error with the line of what is not Jinja or not
-  // computed.
+  // source: the template, UTF-8; where: its file, for messages. Throws Error with the line of invalid or unsupported
+  // Jinja.
   ChatTemplate(std::string_view source, std::string where);
 
   // variables: an object such as {"messages": [{"role": "user", "content": ".."}], "add_generation_prompt": true}; the
@@ -43,19 +43,19 @@ class ChatTemplate {
 inline constexpr const char* kDefaultChatTemplate = "default";
 
 // The template of a model directory, chat_template.jinja or the key chat_template of tokenizer_config.json, or of a
-// GGUF file, tokenizer.chat_template. nullopt: the model has none of this name. Other names are those of a list in
-// tokenizer_config.json, and of files in additional_chat_templates.
+// GGUF file, tokenizer.chat_template. nullopt: the model lacks a template of this name. Other names are in a list in
+// tokenizer_config.json, or name files in additional_chat_templates.
 std::optional<ChatTemplate> read_chat_template(const std::string& model,
                                                const std::string& name = kDefaultChatTemplate);
 
-// Makes a message, an object, what transformers gives to a template: nothing is null, and reasoning has each of its
-// names.
+// Changes a message, an object, as transformers does before rendering: removes null values, and stores the reasoning
+// under each of its names.
 void complete_message(nlohmann::ordered_json& message);
 
 enum class GenerationPrompt { kNone, kAdded };
 
-// What a template sees besides what a caller adds: the messages, a list of {"role", "content"}; no tools and no
-// documents; and the tokenizer's special tokens by their names, such as bos_token.
+// The variables of a template, to which a caller may add: the messages, a list of {"role", "content"}; tools and
+// documents, which are null; and the tokenizer's special tokens by their names, such as bos_token.
 nlohmann::ordered_json chat_variables(const Tokenizer& tokenizer, nlohmann::ordered_json messages,
                                       GenerationPrompt prompt);
 

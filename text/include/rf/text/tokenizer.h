@@ -115,10 +115,10 @@ std::string segmenting_pipelines(std::string_view conjunction);  // "roformer or
 // A step that cuts a text into parts, which the next step cuts further.
 struct SplitStep {
   enum class Kind : uint8_t {
-    kExpression,       // the matches of an expression (text/src/splitters/expression.h), and what is between them
-    kMatches,          // without what is between them, which is omitted
-    kDigits,           // each digit, and what is between digits
-    kContiguousDigits  // digits that follow each other, and what is between them
+    kExpression,       // the matches of an expression (text/src/splitters/expression.h), and the text between them
+    kMatches,          // only the matches; the text between them is omitted
+    kDigits,           // each digit, and the text between digits
+    kContiguousDigits  // runs of digits, and the text between them
   };
   Kind kind = Kind::kExpression;
   std::string expression = {};
@@ -132,7 +132,7 @@ struct ByteLevelOptions {
   std::vector<SplitStep> splits = {};   // cut into parts first; without add_prefix_space
   bool use_regex = true;                // cut into words by GPT-2's expression
   bool ignore_merges = false;           // a word that is a token is not split, whatever the merges
-  bool trim_offsets = false;            // offsets of a token exclude white space; kBert: those of an added token do
+  bool trim_offsets = false;            // offsets of tokens exclude white space; kBert: only offsets of added tokens
   bool trim_keeps_first_space = false;  // except the space that add_prefix_space added to the first token
 };
 
@@ -289,8 +289,8 @@ class Tokenizer {
   // The text of the tokens, as `transformers`' decode(ids, skip_special_tokens=...). Throws Error for an id that the
   // vocabulary does not have.
   std::string decode(const std::vector<int32_t>& ids, SkipSpecials skip = SkipSpecials::kNo) const;
-  // What a token adds to a text behind others, without clean_up_tokenization_spaces; nullopt: nothing, because it is
-  // special, or other bytes behind some tokens than behind others (Join::kWordPieces and kSpaces).
+  // The bytes that a token adds after other tokens, without clean_up_tokenization_spaces; nullopt: it is special and
+  // adds nothing, or its bytes depend on the tokens before it (Join::kWordPieces and kSpaces).
   std::optional<std::string> bytes_of(int32_t id) const;
   // DecodingStream (decoding_stream.h) gives the same for a stream of tokens.
   DecodedText decode_beginning(const std::vector<int32_t>& ids, SkipSpecials skip) const;

@@ -34,14 +34,14 @@ struct ScheduleConfig {
 
 enum class Precision { kFloat32, kBfloat16 };  // kBfloat16: autocast with float32 master weights
 
-// What the ranks of a job divide: only rows, or the optimizer's moments too.
+// The data that a job divides among its ranks: only rows, or the optimizer's moments too.
 enum class Sharding { kNone, kOptimizer };
 
 // The parameters whose names match a shell pattern (*, ?, [..]) and are not in an earlier group.
 struct ParameterGroup {
   std::string parameters;
   double learning_rate = 1;                      // multiplies the schedule's
-  std::optional<double> weight_decay = {};       // of all of them, in place of the run's
+  std::optional<double> weight_decay = {};       // of all parameters of the group, in place of the run's
   std::optional<double> initializer_range = {};  // standard deviation of new matrices and embeddings
 };
 
@@ -64,7 +64,7 @@ struct RunConfig {
   data::Pairs pairs = data::Pairs::kNone;  // with kMasked: the model has Head::kPreTraining
   data::Packing packing = data::Packing::kPacked;
   Precision precision = Precision::kBfloat16;
-  // Of a job of several ranks (docs/distributed.md); one process ignores them.
+  // For a job of several ranks (docs/distributed.md); one process ignores these keys.
   Sharding sharding = Sharding::kNone;
   Precision reduce_precision = Precision::kFloat32;  // in which gradients are summed over ranks
   bool reduce_overlap = true;                        // during the backward pass
