@@ -3,7 +3,7 @@
 
 Sides: our fused kernel; torch's scaled_dot_product_attention; the formula in torch (matmul, softmax, matmul), and the
 same compiled; flex_attention, compiled (forward only on the CPU); ONNX Runtime's operators for attention (forward and
-float32 only). The cases are those of kernels.py; the others get the bias by distance as a matrix, flex_attention as a
+float32 only). The cases come from kernels.py. Peers get the bias by distance as a matrix, flex_attention as a
 function.
 """
 

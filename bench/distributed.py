@@ -76,7 +76,7 @@ def make_data(directory):
 
 
 def train(directory, name, processes, threads, *, width, layers, length, **keys):
-    """What the command prints, the seconds of the whole run, and the lines of its training steps; keys: of the run
+    """The command's output, the seconds of the whole run, and the lines of its training steps; keys: of the run
     file."""
     model = dict(hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64)
     model |= dict(intermediate_size=4 * width, max_position_embeddings=length)
@@ -166,7 +166,7 @@ def pauses(given):
             outside[name].append(whole - sum(seconds))
             peak[name] = report["peak_rss_bytes"]
     (checkpoint,) = (given.directory / "with").glob("checkpoint-*")
-    checkpoints = given.steps // given.every - 1  # that of the end is in both kinds of runs
+    checkpoints = given.steps // given.every - 1  # without the last one, which both kinds of runs write
     added = statistics.median(outside["with"]) - statistics.median(outside["without"])
     yield {
         "processes": given.processes,

@@ -29,7 +29,7 @@ from harness import Windows
 TABLES = ["engine_peers", "engine_peers mixed", "engine_peers families"]
 VOCAB = 21128  # of all models: the size of the table changes no speed
 # Classes of configurations and sizes: RoFormer-base, ModernBERT-base, nomic-embed-text-v1.5, gte-base-en-v1.5,
-# EuroBERT-210m, Qwen3-Embedding-0.6B. What is not given is the class's default.
+# EuroBERT-210m, Qwen3-Embedding-0.6B. Other keys have the class's defaults.
 FAMILIES = {
     "roformer": ("RoFormer", dict(embedding_size=768, max_position_embeddings=1536)),
     "modernbert": ("ModernBert", dict(cls_token_id=1, sep_token_id=2)),

@@ -5,8 +5,8 @@ Greedy search from one prompt, from eight prompts together, and with four beams.
 first; a difference ends the run. The best round of each side counts, including prompts. The share compares the bytes of
 weights that a step must read, per second, with the bytes that a sum of 256 MiB reads per second, in the same rounds.
 
-The second table has GGUF files of one Llama shape with random weights of each type. The logits must be those of the
-weights unpacked to float32; then the time of new tokens counts, without that of the prompt.
+The second table has GGUF files of one Llama shape with random weights of each type. The logits must agree with the
+weights unpacked to float32; then the time of new tokens counts, without the prompt.
 """
 
 import ctypes
@@ -88,7 +88,7 @@ def compare(name, model, engine, precision, given):
 
 
 def write_stored(path, types):
-    """A GGUF file with weights of these types, those of each layer in turn; the bytes that a token reads."""
+    """Writes a GGUF file whose matrices have the given types in turn; returns the bytes that a token reads."""
     import gguf
 
     config = transformers.LlamaConfig(

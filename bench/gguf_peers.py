@@ -4,9 +4,9 @@
     bench/gguf_peers.py MODEL.gguf TEXTS [--tokens 4096] [--new 64] [--threads 1] [--rounds 5] [--update-docs]
 
 Needs the packages gguf and llama-cpp-python, which `pip install` compiles for this CPU. TEXTS: JSON lines with a "text"
-each; the first is read, by llama.cpp's tokenizer for both sides. Ours computes with the quantised weights exactly,
-llama.cpp rounds the other factor of each product to 8 bits; so our perplexity of windows of 512 tokens must be that of
-llama.cpp with the weights unpacked to float32, to 0.1 %. Then the sides take turns with prompts of 512 and of 128
+each; the first is read, by llama.cpp's tokenizer for both sides. Ours computes with the quantised weights exactly;
+llama.cpp rounds the other factor of each product to 8 bits. So our perplexity of windows of 512 tokens must equal
+llama.cpp's with the weights unpacked to float32, to 0.1 %. Then the sides take turns with prompts of 512 and of 128
 tokens; the best round of each side counts.
 """
 

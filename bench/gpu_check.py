@@ -8,13 +8,13 @@ compile      runs every unit of the other parts once, in a pool of processes, wh
 parity       every term, forward and backward, against float64 on the same device; odd shapes, packed, grouped keys
 determinism  20 calls give the same bits
 rope         bandwidth as a share of a copy from device memory to device memory
-attention    16 heads, bfloat16, beside SDPA (flash), FlexAttention with a captured table, and SDPA with a matrix
+attention    16 heads, bfloat16; peers: SDPA (flash), FlexAttention with a captured table, and SDPA with a matrix
 linear       linear attention at 65,536 positions
-training     RoFormer-base, 64 x 512 tokens, beside transformers: tokens per second, peak memory
+training     RoFormer-base, 64 x 512 tokens, and transformers: tokens per second, peak memory
 pretraining  two minutes on sentences of a small grammar, whose loss must follow float32 on the CPU
 
 Sides are verified before they are timed, take turns in windows of one process, and are reported by medians. A unit that
-fails is recorded with its message, the others go on, and the exit code is 1.
+fails is recorded with its message, the others continue, and the exit code is 1.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ from roformer_cpp import DistanceTable, Terms
 from term_list import NUMBERS, PAIRS, ROTATIONS, SCORES, TABLES, scores_shape, shape
 
 LIMIT_S = 480  # of a run, which pretraining observes
-# A norm of errors relative to that of the result: a few roundings to the 8 bits of bfloat16.
+# Norm of errors relative to the norm of the result: a few roundings to the 8 bits of bfloat16.
 NORM_TOLERANCE = 2e-2
 Units = dict[str, Callable[[], list[dict]]]  # each gives its rows of results
 
@@ -74,7 +74,7 @@ PARITY = {name: ((name,), {}) for name in ALONE} | {  # terms, then options of t
 
 @on_device
 def attention_call(name: str, dtype: torch.dtype) -> tuple[Callable, list[Tensor]]:
-    """A function of a kernel's name, q, k, v and the tensors of terms; and random values for those."""
+    """A function of a kernel's name, q, k, v and the tensors of terms; and random values for these tensors."""
     torch.manual_seed(1)
     terms, given = PARITY[name]
     sizes = {size: given.get(size, value) for size, value in RUN.sizes.parity.items()}
@@ -430,7 +430,7 @@ def compile_kernels(parts: list[str]) -> dict:
     options = dict(mp_context=multiprocessing.get_context("spawn"), initializer=gpu_run.start, initargs=(RUN.dry, True))
     with ProcessPoolExecutor(RUN.sizes.workers, **options) as pool:
         futures = {job: pool.submit(attempt, *job) for job in jobs}
-    # An error is that of a process which died.
+    # f.exception(): the process died.
     messages = {" ".join(job): f.exception() or f.result()[1] for job, f in futures.items()}
     failed = {job: str(message) for job, message in messages.items() if message}
     return {"rows": [{"units": len(jobs)}], "failed": failed, "seconds": time.perf_counter() - start}

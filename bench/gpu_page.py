@@ -78,7 +78,7 @@ def attention_goals(rows: Rows) -> Iterator[tuple[str, list[float], Callable, fl
 
 
 def goals(parts: dict[str, dict]) -> Iterator[tuple[str, list[float], Callable, float]]:
-    """Each goal of the design, the values that were measured, which of them counts, and the limit."""
+    """For each goal of the design: its name, the measured values, which value counts (min or max), and the limit."""
     rows = {part: found["rows"] for part, found in parts.items()}
     ours = [row["of_copy"] for row in rows.get("rope", []) if row["side"] == "ours"]
     yield "rotary embedding: bandwidth of a copy", ours, min, 0.9

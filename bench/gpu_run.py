@@ -45,7 +45,7 @@ SIZES = {  # on a GPU, and in a dry run
     "small_model": (model_config(256, 256, 4, 64), model_config(256, 32, 1, 16)),
     "small_batch": ((32, 64), (2, 16)),
     "pretraining_s": (120, 1),
-    "workers": (min(12, os.cpu_count() or 1), 1),  # one of which needs half of a GPU's memory, for training
+    "workers": (min(12, os.cpu_count() or 1), 1),  # the one for training needs half of a GPU's memory
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Training for bench/gpu_check.py: RoFormer-base beside transformers, and sentences of a small grammar."""
+"""Training for bench/gpu_check.py: RoFormer-base and its peer in transformers, and sentences of a small grammar."""
 
 import multiprocessing
 import random
@@ -18,7 +18,7 @@ import roformer_cpp
 
 SPECIAL, MASK = 5, 4
 LOSS_TOLERANCE = 5e-3  # as in bench/train_bench.py
-# bfloat16 beside float32 over some thousand steps, each a mean over so many.
+# Limit for bfloat16 against float32 over some thousand steps, and the number of steps in each mean.
 CURVE_TOLERANCE, CURVE_STEPS = 0.03, 20
 
 
@@ -105,7 +105,7 @@ class Ours(Trained):
 
 
 class Theirs(Trained):
-    """The weights of a model in transformers, compiled; its attention for RoFormer has no SDPA."""
+    """The same weights in transformers, compiled; its attention for RoFormer does not use SDPA."""
 
     def __init__(self, ours: Ours):
         import transformers
@@ -154,14 +154,14 @@ def curve(device: str, seconds: float) -> list[float]:
 
 
 def curve_on_cpu(dry: bool, seconds: float) -> list[float]:
-    """By the CPU's kernels in float32, in a process of its own."""
+    """The losses of the CPU's kernels in float32; runs in a separate process."""
     RUN.sizes = sizes(dry)
     torch.set_num_threads(max(1, RUN.sizes.workers - 2))
     return curve("cpu", seconds)
 
 
 def means(losses: list[float]) -> list[float]:
-    """Of each group of CURVE_STEPS; fewer are one group."""
+    """The means of groups of CURVE_STEPS. An incomplete group counts only if it is the only one."""
     groups = [losses[i : i + CURVE_STEPS] for i in range(0, len(losses), CURVE_STEPS)]
     return [sum(group) / len(group) for group in groups if len(group) == CURVE_STEPS or len(groups) == 1]
 

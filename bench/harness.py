@@ -1,6 +1,6 @@
 """Shared by the benchmarks: where modules lie, the machine's description, timing in turns, options and results.
 
-Importing it makes the package, the helpers of tests/ and those of tests/oracles importable.
+Importing it makes the package and the helpers of tests/ and tests/oracles importable.
 """
 
 import argparse
@@ -149,13 +149,13 @@ def set_malloc(*settings: tuple[int, int]) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Serves every block from the heap and gives no freed one back to the system."""
+    """Serves every block from the heap and never returns freed blocks to the system."""
     trim_threshold, mmap_max = -1, -4
     set_malloc((mmap_max, 0), (trim_threshold, 2**31 - 1))
 
 
 def return_freed_memory() -> None:
-    """Gives blocks of 128 KiB and more back to the system, so that freed ones do not count as memory of the process."""
+    """Returns freed blocks of 128 KiB and more to the system, so they do not count as memory of the process."""
     mmap_threshold = -3
     set_malloc((mmap_threshold, 2**17))
 

@@ -108,7 +108,7 @@ def our_attention(q, k, v, rows=None, matrix=None):
 
 
 def attention_inputs(batch: int, tokens: int, dtype: torch.dtype, biased: bool) -> list[Tensor]:
-    """q, k, v, and for a bias its rows by distance and torch's matrix of them."""
+    """q, k, v, and for a bias its rows by distance and the same bias as torch's matrix."""
     arrays = [torch.randn(batch, tokens, HEADS, HEAD_DIM).to(dtype) for _ in range(3)]
     if biased:
         rows = torch.randn(HEADS, 2 * tokens - 1).to(dtype).float()  # rounded: torch's matrix has the dtype of q

@@ -50,7 +50,7 @@ def operator(name: str, domain: str, inputs: list[Tensor | None], result: Tensor
 
 
 def export(model_dir: Path | str, path: Path, inputs: list[str]) -> None:
-    """Writes the hidden states of an encoder of transformers as a function of these inputs of any shape."""
+    """Exports the hidden states of an encoder of transformers as a function of `inputs`, of any shape."""
     import transformers
 
     class Hidden(torch.nn.Module):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Completions of several clients at once: new tokens per second of `roformer serve`, whose passes have a token of each,
-and of one call of the package for as many prompts. Greedy, of PROMPT words of TEXTS each; the texts of both must be
-equal. A GGUF file or a directory of a causal language model; the medians over the rounds count.
+"""Completions of concurrent clients: new tokens per second of `roformer serve`, whose passes have a token of each
+client, and of one call of the package for as many prompts. Greedy, with prompts of PROMPT words of TEXTS; both must
+write equal texts. A GGUF file or a directory of a causal language model; the medians over the rounds count.
 """
 
 import json

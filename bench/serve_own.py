@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What HTTP costs `roformer serve`, and how long a client waits beside a bulk job; arguments as of serve_peers.py.
+"""The cost of HTTP in `roformer serve`, and how long a client waits during a bulk job; arguments as in serve_peers.py.
 
 HTTP: texts per second of 32 clients of the server, and of one call of the package for all texts, with texts of 128
 tokens. Wait: a client sends one short text after another, alone and while another client has sent 100,000 of TEXTS in

@@ -3,11 +3,11 @@
 
 Each request has one of the texts. The model has random weights and the shape of all-MiniLM-L6-v2 or of ModernBERT-base,
 the mean of its tokens, and a unit norm. Sides: roformer; sentence-transformers and ONNX Runtime (with the tokenizers
-library), each behind FastAPI and uvicorn (uvloop), where one thread computes one request after the other; infinity,
-which batches.
+library), each behind FastAPI and uvicorn (uvloop), where one thread computes the requests in turn; infinity, which
+batches.
 
-All servers run at once, and one is asked at a time: first for the same texts, whose vectors must have a cosine of
-0.9999 with those of the first side, then by wrk with a thread and so many connections, each of which sends a request as
+All servers run together, and one is asked at a time: first for the same texts, whose vectors must have a cosine of
+0.9999 with the first side's, then by wrk with one thread and the given connections. Each connection sends a request as
 soon as it has a reply. The medians over the rounds count. The CPU time of wrk is reported as a share of all cores.
 """
 
@@ -37,7 +37,7 @@ OURS, MODEL = "roformer", "model"
 TABLES = ["serve_peers minilm", "serve_peers modernbert"]
 SMALLEST_COSINE = 0.9999
 LONGEST = 512
-# wrk's threads have states of their own, and done() has that of the main one.
+# Each thread of wrk has its own state; done() has the main thread's.
 SCRIPT = """
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
@@ -149,10 +149,10 @@ def command(side, model, port, infinity):
 
 @contextmanager
 def running(side, model, infinity):
-    """The URL of a side's route; None where it does not start."""
+    """The URL of a side's route; None if it does not start."""
     port = free_port()
     environment = os.environ | {"DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(os.cpu_count())}
-    if side == "infinity":  # of an environment of its own
+    if side == "infinity":  # it has a separate environment
         environment.pop("PYTHONPATH", None)
     with tempfile.TemporaryFile() as log:
         arguments = list(map(str, command(side, model, port, infinity)))
@@ -199,7 +199,7 @@ def check_vectors(urls, texts):
 
 
 def load(url, clients, seconds, script):
-    """What wrk measures, with its share of the CPUs."""
+    """The measurements of wrk, with its share of the CPUs."""
     program = ["wrk", "-t1", f"-c{clients}", f"-d{seconds}s", "--timeout", "120s", "-s", script, url]
     process = subprocess.Popen(list(map(str, program)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     result = json.loads(process.stderr.read())

@@ -78,7 +78,7 @@ def machine_line(machine: dict) -> str:
 
 
 def cpu_facts(cpuinfo: str) -> dict[str, str]:
-    """What the text of /proc/cpuinfo says of the first processor."""
+    """The fields of the first processor in the text of /proc/cpuinfo."""
     pairs = (line.partition(":") for line in reversed(cpuinfo.splitlines()))
     return {name.strip(): value.strip() for name, colon, value in pairs if colon}
 

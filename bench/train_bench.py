@@ -62,7 +62,7 @@ def bench_command(directory, threads):
 
 
 def stepping(name, server, steps, tokens):
-    """A side that takes training steps, of so many tokens each."""
+    """A side that takes training steps of `tokens` tokens each."""
     return Windows(name, lambda: server.ask(f"steps {steps}"), amount=steps * tokens)
 
 
@@ -173,7 +173,7 @@ def main():
     parser.add_argument("--windows", type=int, default=9)
     parser.add_argument("--steps", type=int, help="steps per window")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--loop", choices=LOOPS, help=argparse.SUPPRESS)  # a side in a process of its own
+    parser.add_argument("--loop", choices=LOOPS, help=argparse.SUPPRESS)  # a side in a separate process
     parser.add_argument("--directory", help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)

@@ -1,1 +1,1 @@
-"""What the papers claim of position encodings, tried: results as data, and the report that is written from them."""
+"""Experiments on the papers' claims about position encodings: results as data, and the report written from them."""

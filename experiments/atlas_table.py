@@ -23,7 +23,7 @@ class Entry:
 
 
 def entries(found):
-    """[Entry] of all encodings of the program, also of those without results, and of other arms of the atlas."""
+    """[Entry] of all encodings of the program, including encodings without results, and of other arms of the atlas."""
     atlas, synthetic = found.get("atlas"), found.get("synthetic")
     arms = [row["arm"] for row in atlas.rows if row["measure"] == PARAMETERS] if atlas else []
     names = dict.fromkeys([*(each["name"] for each in found.encodings), *arms])

@@ -103,9 +103,9 @@ def book_bytes(scale):
 
 
 def held_out_rows(data, rows, tokens):
-    """The first rows of so many tokens of held-out documents, int64 [rows or fewer, tokens].
+    """The first rows of `tokens` tokens of held-out documents, int64 [rows or fewer, tokens].
 
-    Raises ValueError if no document has so many tokens.
+    Raises ValueError if every document has fewer tokens.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What rotations and attention cost, on this machine; the seed of a row is the round in which it was timed.
+"""The cost of rotations and attention on this machine; the seed of a row is the round in which it was timed.
 
 rotation-cost (C-07): the sparse form of R (Eq. 34) compared with the matrix product with R, an addition of the same
 size, and a whole layer, for [tokens, batch, heads, head size] as in EleutherAI's post. attention-time (C-09): attention

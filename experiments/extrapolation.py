@@ -93,8 +93,8 @@ def extended(directory, name, keys):
 
 
 def loss_of_last(directory, ids_BT, context, last):
-    """The mean loss of the last tokens of rows when the model reads so many tokens up to their end: the same tokens are
-    scored for every context."""
+    """The mean loss of the `last` tokens of rows when the model reads the `context` tokens before the end: the same
+    tokens are scored for every context."""
     import torch
 
     import roformer_cpp

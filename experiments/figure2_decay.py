@@ -49,7 +49,7 @@ def bound(distances, head_dim, base):
 
 
 def spread_distances(longest, steps):
-    """0, 1, 2, .., then about so many steps per factor of two, and the longest."""
+    """0, 1, 2, .., then about `steps` distances per factor of two, and the longest."""
     distances, r = [], 0.0
     while r < longest:
         distances.append(round(r))

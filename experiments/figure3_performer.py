@@ -1,7 +1,7 @@
 """X-04 (C-18, C-08, the paper's Figure 3, right): causal models of bytes, linear attention with and without RoPE.
 
-The feature map is elu + 1, whose sums are exact, or in an experiment of its own that of the Performer; at scale paper
-it is always the latter. One model has softmax attention in its place. `smallest denominator` is the least mean weight
+The feature map is elu + 1, whose sums are exact, or in a separate experiment the Performer's; at scale paper it is
+always the Performer's. One model has softmax attention in its place. `smallest denominator` is the least mean weight
 that a query of Eq. 19 gives to its keys.
 """
 

@@ -1,15 +1,15 @@
 """Judges rows of results by the rules of claims.yaml, which are fixed before a run.
 
-Arms share data order, masks and initial weights but for what is compared, so values are paired by seed. A part of a
+Arms share data order, masks and initial weights except for the compared part, so values are paired by seed. A part of a
 rule says that the mean of the differences (or of the values of one arm) lies in an open region: it holds if the
-interval of Student's t lies inside, which is a one-sided test at SIGNIFICANCE for each end (two of them are TOST), and
-fails if the other side is shown. Several parts are corrected by Holm's method. Preconditions come first, each by
-itself: values that must be shown, and arms whose learning rate must be the best of at least three and not at the edge
-of those tried.
+interval of Student's t lies inside, which is a one-sided test at SIGNIFICANCE for each end (TOST for two ends), and
+fails if the other side is shown. Several parts are corrected by Holm's method. Preconditions come first, without
+correction: values that must be shown, and arms whose learning rate must be the best of at least three and not the
+lowest or highest.
 
-A value without a seed is exact: nothing was drawn, or it is the worst of all that was. The kind of a rule says what a
-verdict is called: `proof` proves or refutes; of `count`, which counts or times, the bound is ours, so missing it
-refutes nothing.
+A value without a seed is exact: nothing was drawn, or it is the worst of all draws. The kind of a rule names its
+verdict: `proof` proves or refutes; `count` counts or times against our own bound, so missing the bound refutes
+nothing.
 """
 
 import itertools
@@ -83,8 +83,8 @@ def holm(p):
 
 @dataclass(frozen=True)
 class Contrast:
-    """The mean of an arm, less that of another if `against` is one, is above and below bounds. It fails where the mean
-    is shown to be at the other side of `opposite`, by default outside of the region."""
+    """The mean of an arm, minus the mean of the arm `against` if given, is within bounds. It fails if the mean is shown
+    to be at the other side of `opposite`, by default outside of the region."""
 
     measure: str
     arm: str

@@ -2,7 +2,7 @@
 
 A design is a dict, part of an experiment's settings: `runs`, the folder <scale>/runs/<runs>; `corpus` (corpus.py);
 `seeds`, without a gap; `arms`, the encodings by the arms' names, as `roformer compare` takes them; `run`, the run file
-of them all (docs/pretraining.md); `lengths`, the multiples of the training length at which the held-out loss is
+of all arms (docs/pretraining.md); `lengths`, the multiples of the training length at which the held-out loss is
 measured; and `search` (rate_search.py), None: the run file's rate is taken. Runs of a rate are in <runs>/<rate>, short
 ones in <runs>-rates/<rate>.
 """
@@ -110,7 +110,7 @@ class Run:
     parameters: int
     peak_bytes: int
     diverged: bool
-    reading: object = None  # what `train`'s read made of it; None of a run that diverged
+    reading: object = None  # the result of `train`'s read; None if the run diverged
 
     @property
     def loss(self):
@@ -238,7 +238,7 @@ def _with_reading(context, run, data, name, settings, read):
 
 
 def rows_of_runs(runs):
-    """Held-out loss and late training loss, costs, and the curve of each run; a run that diverged has no losses."""
+    """Held-out loss and late training loss, costs, and the curve of each run; losses are missing if a run diverged."""
     for run in runs:
         found = {PARAMETERS: run.parameters, PEAK: run.peak_bytes / 2**20}
         if not run.diverged:

@@ -26,7 +26,7 @@ def body_parameter(model, name):
 
 
 def input_parts(model, ids_BT):
-    """What the first layer reads, as the sum of what words and positions give [B,T,C]: the norm divides by the
+    """The input of the first layer as two summands [B,T,C], from words and from positions: the norm divides by the
     deviation of the sum, and is linear otherwise."""
     words_BTC = torch.nn.functional.embedding(ids_BT, body_parameter(model, "embeddings.word_embeddings.weight"))
     words_BTC = words_BTC + body_parameter(model, "embeddings.token_type_embeddings.weight")[0]
@@ -46,7 +46,7 @@ _TABLES = ("position_encoding.weight", "embeddings.position_embeddings.weight")
 
 
 def layer_inputs(model, ids_BT):
-    """The input [B,T,C] of each layer: what a model of the layers before it gives."""
+    """The input [B,T,C] of each layer: the output of a model that has only the layers before it."""
     inputs = [sum(input_parts(model, ids_BT))]
     for layers in range(1, model.config["num_hidden_layers"]):
         part = roformer_cpp.build_model(model.config | {"num_hidden_layers": layers}, model.head)

@@ -1,6 +1,6 @@
 """C-05, C-08: linear attention with rotations (arXiv 2104.09864 Eq. 17-19). The program's sums over keys are compared
-with the sums over all pairs, written out here in float64: Eq. 19 works, and its denominator and weights are what they
-are said to be."""
+with the sums over all pairs, written out here in float64: Eq. 19 works, and its denominator and weights are as
+claimed."""
 
 from .run import Experiment, row
 

@@ -37,7 +37,7 @@ def interval(check):
     unit = " points" if is_share else ""
     if low == high:
         return f"{mean:.2g}".replace("-", "\u2212") + unit
-    ends = [mean, low, high] if math.isfinite(low) else [mean]  # one value has no interval
+    ends = [mean, low, high] if math.isfinite(low) else [mean]  # no interval for one value
     largest = max(map(abs, ends))
     mean, *ends = (fixed(value, 2 if largest >= 1 else 3 if largest >= 0.01 else 4) for value in ends)
     return (f"{mean} [{', '.join(ends)}]" if ends else mean) + unit

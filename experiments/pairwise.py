@@ -1,17 +1,17 @@
-"""C-26, C-05: the encodings that linear attention could compute, whichever of them this program takes.
+"""C-26, C-05: the encodings that linear attention could compute, whether or not this program supports them.
 
-The weights w(m, n) of causal linear attention come out of a recurrence, whose state is all that later tokens know of
-earlier ones. It holds at least as many vectors as the rank of the block of w whose rows are the tokens from some place
-on and whose columns are those before it, and there is a recurrence that holds no more (Dewilde and van der Veen 1998,
-Time-Varying Systems and Computations, chapter 3). An encoding fits if that rank stays what it is when the tokens become
-more. The measured number is the rank of the block below and left of the middle, of the smaller of two kinds of w:
+The weights w(m, n) of causal linear attention come from a recurrence, whose state is all that later tokens know of
+earlier ones. The state holds at least as many vectors as the rank of the block of w whose rows are the tokens from some
+place to the end and whose columns are the tokens before that place, and a recurrence with exactly that many exists
+(Dewilde and van der Veen 1998, Time-Varying Systems and Computations, chapter 3). An encoding fits if that rank does
+not grow with the number of tokens. The measured number is the rank of the lower left block, for two kinds of w:
 
 sum: the scores of attention with features phi(q), phi(k) in the place of q and k, as Eq. 19 has them with RoPE: a
-rotation rotates features, and a term is added to their product. factor: phi(q).phi(k) exp(s), s what the encoding adds
-to a score of q and k, as softmax has it.
+rotation rotates features, and a term is added to their product. factor: phi(q).phi(k) exp(s), where s is the encoding's
+addition to a score of q and k in softmax attention. The kind with the lower rank counts.
 
-A number for each query, which does not weight a key, is left out of both. Queries, keys and parameters are drawn, so
-for terms that read the text (fox, cope, path) it is the rank of one text.
+Numbers per query, which do not weight keys, are left out of both. Queries, keys and parameters are drawn, so for terms
+that read the text (fox, cope, path) it is the rank of one text.
 """
 
 import dataclasses
@@ -84,7 +84,7 @@ class DrawnLayer:
         return rank(_without_row_means(of_features)), settings["head_dim"] * rank(_without_row_means(added).exp())
 
     def _block(self, q_BTHD, k_BTHD, has_encoding=True):
-        """The scores below and left of the middle, but for a number in each row."""
+        """The scores below and left of the middle, up to a number per row."""
         import torch
 
         import roformer_cpp

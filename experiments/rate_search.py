@@ -1,9 +1,9 @@
 """The learning rate of an arm: short runs with several rates, and then whole ones, since short runs favour high rates.
 
 A search is a dict: `rates`, rising by one factor; `steps` of the short runs; `seed` of the short runs, which no other
-run has; `beyond`: while the best rate is the lowest or highest, the next one beyond is tried, so many times at most;
+run has; `beyond`: while the best rate is the lowest or highest, the next rate beyond is tried, at most this many times;
 `lower`, 0: short runs decide; else whole runs follow, from the highest rate whose short loss is within `tie` of the
-best to lower ones, while the loss falls, so many below the best one at most.
+best to lower rates while the loss falls, at most this many below the best short rate.
 """
 
 import math

@@ -109,9 +109,9 @@ class Recorded:
 
 
 def read(folders):
-    """The Recorded of folders. Of several results of an experiment the one of the larger scale decides, then the newer.
+    """The Recorded of folders. If an experiment has several results, the larger scale decides, then the newer one.
 
-    Raises OSError, or ValueError that names the file and what is wrong.
+    Raises OSError, or ValueError that names the file and the error.
     """
     found = {}
     for path in chain(*(sorted(Path(folder).glob("*/*.parquet")) for folder in folders)):

@@ -97,7 +97,7 @@ class _Report:
         return os.path.relpath(path, self.output)
 
     def _findings(self):
-        """{claim: its entry of findings.yaml with text and source, and the verdict of these results}."""
+        """{claim: its entry of findings.yaml with text and source, and the verdict of the report's results}."""
         findings = yaml.safe_load(FINDINGS.read_text(encoding="utf-8"))
         for claim in (*judge.claims(), *self.rules):
             if claim not in findings:
@@ -120,7 +120,7 @@ class _Report:
         return [(rule, result) for rule, result in found if result is not None and claim in result.verdicts]
 
     def _marks(self):
-        """What the mark means, with the experiments that have it."""
+        """The meaning of the mark, with the experiments that have it."""
         reasons = {}
         for name, result in self.found.results.items():
             if result.weaknesses:

@@ -17,7 +17,7 @@ def small_tasks(scale):
 
 
 def large_tasks(scale):
-    """The columns are those of GLUE's files."""
+    """Columns are named as in GLUE's files."""
 
     def mnli(name, valid):
         columns = ("sentence1", "sentence2", "gold_label")

@@ -103,11 +103,11 @@ def row(measure, arm, value, *, seed=None, step=None, task=None, learning_rate=N
     """A measured value.
 
     Args:
-        measure: what was measured, with its unit; the name that rules of claims.yaml have.
-        arm: what is compared: an encoding, a model.
-        value: a number; not finite or None: none was found, as by a run that diverged.
+        measure: the measured quantity with its unit, as named by the rules of claims.yaml.
+        arm: a side of the comparison: an encoding, a model.
+        value: a number; not finite or None if the run found none, for example because it diverged.
         seed: of the run; values are paired by it. None: the value is exact, since nothing is drawn, or since it is the
-            worst of all that was.
+            worst of all draws.
         step: the optimizer step, distance, length or other x coordinate of a curve. Rules read rows without one.
         task: the task or the part of the result that it belongs to.
         learning_rate: of a rate that was tried.
@@ -134,9 +134,9 @@ class Experiment:
         run: of a Context and the settings, the rows.
         settings: of the scale (of none without a scale), all that determines the numbers, as JSON.
         has_scale: False: mathematics or counting, the same at every scale.
-        shares_arms: `run` shares its work between processes by itself.
+        shares_arms: `run` itself divides its work among processes.
         hours: of scale small on 2 cores; 0: minutes.
-        exceptions: what differs from the publication at scale paper.
+        exceptions: differences from the publication at scale paper.
     """
 
     name: str

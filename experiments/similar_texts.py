@@ -1,10 +1,10 @@
 """X-21: does a RoFormer that is trained on pairs of similar texts, as RoFormer-Sim is, order other pairs by their
-similarity better than the RoFormer that it started from? No model sees a pair of the Chinese STS-B with its label but
-to choose: the rate, and the vector of the plain model that is read, are the best on its dev part.
+similarity better than the RoFormer that it started from? No model is trained on labelled pairs of the Chinese STS-B;
+its dev part chooses the rate, and which vector of the plain model is read.
 
-The pairs are questions that people have judged to ask the same. The body is pretrained on the same sets' sentences,
-without labels, and on those of sets for inference, whose sentences are more like those of STS-B. Cosines of counts of
-tokens show what the words alone say.
+The pairs are questions that people have judged to ask the same. The body is pretrained without labels on the sentences
+of the same sets, and of inference sets, whose sentences resemble STS-B's more. Cosines of token counts show how much
+the words alone say.
 """
 
 from .language_models import design, masked_run, settings_of, train

@@ -1,4 +1,4 @@
-"""X-20: what each encoding of the table can express apart from language, on rows of symbols that are made here, with an
+"""X-20: tests the expressiveness of each encoding of the table without language, on generated rows of symbols with an
 answer at some of their tokens. Each task has its own causal model for each encoding and seed.
 
 A row has a header and symbols of an alphabet of 32.
@@ -8,11 +8,11 @@ symbols of a row are letters, at places drawn for each row, the others fillers; 
 there for the first time. count: the same with fewer letters; the answer is how often the letter was there before, up to
 15.
 
-A row has the same number of letters whatever its length, so answers of long rows are as likely as in short ones:
-what changes with the length is the distance between letters alone. Ids: 0 is padding, then the symbols, then the
-headers. The label of symbol or number i is i + 1. Rows are functions of task, seed and step, the same for every
-encoding. Accuracy is that of the second half of held-out rows, at the training length and at lengths of which no row
-had a token in training.
+A row has the same number of letters whatever its length, so long rows have the same distribution of answers as short
+ones: only the distance between letters changes with the length. Ids: 0 is padding, then the symbols, then the headers.
+The label of symbol or number i is i + 1. Rows are functions of task, seed and step, the same for every encoding.
+Accuracy counts the second half of held-out rows, at the training length and at lengths whose second halves lie beyond
+every row of training.
 """
 
 import math

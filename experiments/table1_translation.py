@@ -4,7 +4,7 @@ the last checkpoints are averaged, and the test set is translated once.
 
 Scale small: Multi30k with a narrow model and 8,000 steps, for which a dropout of 0.3, usual for small corpora, is too
 much (docs/reproduce.md has the figures). Scale paper: R-CFG-1, WMT 2014 with Transformer-base as fairseq trains it.
-BLEU is sacreBLEU's, of texts as they are written; the paper's is of tokenized texts.
+BLEU is sacreBLEU's, of raw texts; the paper's is of tokenized texts.
 """
 
 import math

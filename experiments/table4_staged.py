@@ -16,7 +16,7 @@ from .table3_chinese_models import MODELS, corpus_of, run_file
 SAME_TOKENS = "accuracy of the same masked tokens, fraction"
 LESS_FREQUENCIES = "loss of the same masked tokens less that of token frequencies, nats"
 # Stages as (max_length, batch, steps): Table 4; a quarter of its lengths and a two-hundredth of its steps (tiny has a
-# fiftieth of those).
+# fiftieth of the small steps).
 PUBLISHED = [(512, 256, 200000), (1536, 256, 12500), (256, 256, 120000), (128, 512, 80000)]
 PUBLISHED += [(1536, 256, 10000), (512, 512, 30000)]
 SMALL = [(128, 64, 1000), (384, 21, 62), (64, 128, 600), (32, 256, 400), (384, 21, 50), (128, 64, 150)]

@@ -1,7 +1,7 @@
 """X-08 (C-16, C-22; the paper's Table 5, R-TAB-5): which of two judgments is like a third, by the first 128 or 256
-tokens of each. BERT's tokens are characters, those of WoBERT and RoFormer are words; the learned tables of the first
-two end at 128. Training triples are two judgments of one cause of action and one of another cause, and those of
-CAIL2019-SCM whose documents are in no other part; they are tested on triples of other judgments, and on SCM's of other
+tokens of each. BERT's tokens are characters, WoBERT's and RoFormer's are words; the learned tables of the first two end
+at 128. Training triples are two judgments of one cause of action and one of another cause, and triples of CAIL2019-SCM
+whose documents are in no other part. Models are tested on triples of other judgments, and on SCM triples of other
 documents.
 
 A text becomes one vector, the mean of its last hidden states, and the greater cosine wins. Small models that read two
@@ -122,7 +122,7 @@ def _tuned(context, body, output, tuning, files, scm, read_at, dictionary):
 
 
 class Comparer:
-    """A body whose vectors of texts are trained: the anchor's cosine with its positive against those with all other
+    """A body whose text vectors are trained: the anchor's cosine with its positive against its cosines with all other
     texts of a batch, as MultipleNegativesRankingLoss of sentence-transformers."""
 
     def __init__(self, body, dictionary, threads):
@@ -192,9 +192,9 @@ def records_of(data, counts):
 
 
 def read_rulings(data):
-    """{split: judgments}. Of those of the training part that have one cause, every fifth pair is for choosing the
-    epoch: pairs, because a judgment alone has none that is like it. A text that is in several parts is left out of the
-    training ones."""
+    """{split: judgments}. Within each cause of the training part, every fifth pair of judgments is for choosing the
+    epoch: a pair, because a single judgment would lack a similar one. A text in several parts stays in only one: test
+    before valid before train."""
     parts, seen = {"train": [], "valid": [], "test": []}, defaultdict(int)
     for ruling in read_lines(data / DOCUMENTS):
         split = "test"

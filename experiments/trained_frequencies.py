@@ -1,5 +1,5 @@
-"""X-16 (C-29): RoPE with trained frequencies, and with trained logarithms of them, beside X-03's models with frozen
-frequencies and without an encoding."""
+"""X-16 (C-29): RoPE with trained frequencies, and with trained logarithms of frequencies, compared with X-03's models
+with frozen frequencies and without an encoding."""
 
 import numpy as np
 

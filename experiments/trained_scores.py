@@ -1,7 +1,7 @@
 """Parts of X-03's models.
 
 word-position (X-15, C-11): the four terms of Eq. 6 in the first layer of models with a learned table. trained-scores
-(X-02, C-04): scores by distance in models with RoPE, and those of the same queries and keys at permuted positions.
+(X-02, C-04): scores by distance in models with RoPE, and scores of the same queries and keys at permuted positions.
 """
 
 import math

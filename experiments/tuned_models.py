@@ -29,7 +29,7 @@ def chinese_design(scale):
 
 
 def tuning_rates(scale):
-    """Rates for small models, of which the valid file chooses; a small model of random weights needs higher ones than
+    """Rates for small models; the valid file chooses one. A small model of random weights needs higher rates than
     BERT."""
     return [5e-4] if scale == "tiny" else [2e-4, 5e-4, 1e-3]
 
@@ -161,8 +161,8 @@ def rows_of_rates(arm, task, tuned):
 
 
 def tuned_rows(context, task, tuning, files, arm, bodies, folder, measure):
-    """The rows of an arm: its bodies, and beside each one of random weights, tuned one seed after another. The first of
-    them chooses the rate of the later ones.
+    """The rows of an arm: its bodies, each paired with a body of random weights, tuned one seed after another. The
+    first seed chooses the rate of the later ones.
 
     Args:
         bodies: things with a `directory` and a `seed`.
@@ -237,7 +237,7 @@ def bag_of_words(task, files, model, max_length, dictionary=None):
 
 
 def _tokens(tokenizer, records, max_length, first, second=None):
-    """The ids of the first texts, and those of the second ones, as far as a row has them."""
+    """The ids of the first texts and of the second texts, as far as they fit into a row."""
     texts = [[each[name] for each in records] for name in (first, second) if name is not None]
     rows = tokenizer(*texts, truncation=True, max_length=max_length, return_special_tokens_mask=True)
     found = [], []

@@ -16,7 +16,7 @@ CSS_ADDRESS = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)")
 
 
 class Page(HTMLParser):
-    """What a page loads."""
+    """The resources that a page loads."""
 
     def __init__(self, text):
         super().__init__()

@@ -43,7 +43,7 @@ from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
 PATH = Path(__file__).resolve().parents[1] / "model/src/rotary_report/families.inc"
-# What the C++ reader finds without the table, in this order.
+# The keys that the C++ reader finds without the table, in this order.
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "vlm_config")
 # Classes without rope_parameters that rotate, whose rotation is fixed by the code.
 FIXED = {
@@ -62,7 +62,7 @@ NEEDED = {
     "position_embedding_type": ("rope", "rotary_emb = .* if config.position_embedding_type == .rope."),
     "use_mem_rope": ("true", "if config.use_mem_rope:"),
 }
-# What a condition around the call that rotates says of the layers; "" where it does not depend on the layer.
+# The layers selected by a condition around the call that rotates; "" if it does not depend on the layer.
 CONDITIONS = {
     "self.use_rope": "listed",
     "self.is_local_attention": "full",
@@ -119,7 +119,7 @@ def fits(row: dict, configs: list) -> bool:
 
 
 def variants(cls, config) -> list:
-    """The configuration without scaling, and others with one changed key, those that the class accepts."""
+    """The configuration without scaling, and copies with one changed key, as far as the class accepts them."""
     keys = config.to_dict()
     parameters = plain(config)
     types = types_of(config)
@@ -174,7 +174,7 @@ def sizes_of(cls, config) -> dict:
             row = {"head_key": head_key, "head_dim": fixed, "size": size, "part": part}
             if fits(row, configs):
                 return row
-            # A class with a scaling by default, whose frequencies without one have another size.
+            # A class that scales by default, and whose frequencies have another size without scaling.
             scaled = part != 1 and config.rope_parameters["rope_type"] not in ("default", "mrope")
             if scaled and size == "share" and int(head_of(row, keys) * part) == 2 * len(frequencies(config, None)):
                 return row
@@ -182,7 +182,7 @@ def sizes_of(cls, config) -> dict:
 
 
 def key_that_sets(cls, name: str, value: float, keys: tuple[str, ...], layer: str | None = None) -> str | None:
-    """The first of the keys whose value becomes that of rope_parameters' ``name``."""
+    """The first of the keys that sets ``name`` in rope_parameters."""
     for key in keys:
         if (other := build(cls, **{key: value})) is not None:
             parameters = other.rope_parameters if layer is None else other.rope_parameters[layer]

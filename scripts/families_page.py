@@ -1,4 +1,4 @@
-"""Writes docs/families.md: the models of other libraries that the engine opens, each computed beside transformers.
+"""Writes docs/families.md: the models of other libraries that the engine opens, each compared with transformers.
 
 Directories of each family and head at two sizes, with random weights, from the makers of tests/foreign_encoders.py and
 tests/decoder_embedders.py, and directories with the keys and names of their authors. Tokens: of the class that
@@ -26,7 +26,7 @@ TITLES = ["directory", "float32: difference", "bfloat16: cosine", "int8: cosine"
 TOKEN_TITLES = ["tokenizer of transformers", "families", "texts with equal tokens"]
 DECODER_TITLES = ["decoder", "float32: difference", "equal tokens", "GGUF file: difference"]
 TEXTS, NEW_TOKENS = 4000, 64
-# The first size is that of the maker.
+# The first shape is the maker's default.
 DECODER_SHAPES = ({}, {"hidden_size": 72, "intermediate_size": 44})
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -90,8 +90,8 @@ def models():
 
 
 def measure_decoders():
-    """Differences of logits, relative to the largest, and how many tokens of greedy search equal those of
-    transformers."""
+    """Differences of logits, relative to the largest, and how many tokens of greedy search equal transformers'
+    tokens."""
     import numpy as np
     import test_gguf as files
     import test_rotary_decoders as directories

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes text/src/unicode/sentence_tables.inc: what the normalizers of SentencePiece models need. Grapheme classes,
+"""Writes text/src/unicode/sentence_tables.inc for the normalizers of SentencePiece models. Grapheme classes,
 compatibility decompositions and combining marks are probed on every code point of the library `tokenizers`; classes by
 how its Precompiled joins characters. Needs the packages of requirements-dev.txt.
 """
@@ -28,8 +28,8 @@ def replacing(*keys):
 
 
 def joins(before, chars, after, last=None):
-    """The characters c for which before + c + after has no cluster that begins with its last character (`last` is
-    in `after`). An accent behind it would be replaced together with it; clusters of 6 bytes are looked up by
+    """The characters c for which the last character of before + c + after, `last` or else c, joins the cluster before
+    it. Otherwise an accent behind it would be replaced together with it; clusters of 6 bytes are looked up by
     characters."""
     found = set()
     for chunk in chunks(chars):

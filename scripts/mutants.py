@@ -3,10 +3,10 @@
 
 Needs scripts/setup.sh --tests before. A mutant swaps an operator, changes a constant or a condition, or leaves out a
 statement. Mutants that do not compile are replaced by further ones. The C++ test programs run first, then the folders
-of tests in the order of FOLDERS, until one fails; a program that crashes or hangs fails too. Each result is appended to
-a file of JSON lines at once, and a second call with the same seed on the same commit continues. A mutant that survives
-is either not tested or equivalent (it changes no result, for example the size of a buffer): read it. A mutant takes 1
-to 5 minutes, a survivor as long as the whole suite.
+of tests in the order of FOLDERS, until one fails; a program that crashes or hangs fails too. Each result is immediately
+appended to a file of JSON lines, and a second call with the same seed on the same commit continues. A mutant that
+survives is either not tested or equivalent (it changes no result, for example the size of a buffer): read it. A mutant
+takes 1 to 5 minutes, a survivor as long as the whole suite.
 """
 
 import argparse

@@ -169,7 +169,7 @@ def described_function(node, name, level, method=False):
 
 
 def methods_of(node, hidden):
-    """Its methods, and those of its bases in modules that users do not see."""
+    """The methods of a class and of its bases in modules that users do not see."""
     methods = {item.name: item for item in node.body if isinstance(item, ast.FunctionDef)}
     for base in node.bases:
         if parent := hidden.get(ast.unparse(base)):
@@ -288,7 +288,7 @@ def exported_functions(text):
 
 
 def header_chunks(text):
-    """What a header declares, in its order: comments with the declarations that follow them."""
+    """The declarations of a header, in order, each with the comment before it."""
     body = text.split('extern "C" {\n#endif\n', 1)[1].rsplit("#ifdef __cplusplus", 1)[0]
     chunks, depth, in_comment, ended = [[]], 0, False, False
     for line in body.strip("\n").splitlines():

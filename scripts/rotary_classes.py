@@ -27,7 +27,7 @@ CALLED = re.compile(r"^_?(vision_)?apply_(rotary|rope|multi)")
 
 
 class Refused(Exception):
-    """What a class does that the table does not describe."""
+    """A class rotates in a way that the table cannot describe."""
 
 
 def build(cls, **keys):
@@ -56,7 +56,7 @@ def configuration_of(function) -> str:
 
 
 def own_classes(config, pattern: str) -> list[type]:
-    """Classes of the model's file by name: those for this configuration, otherwise those of no picture or sound."""
+    """Classes of the model's file by name: for this configuration, otherwise all classes not for images or sound."""
     modeling = modeling_of(type(config))
     found = [x for x in vars(modeling).values() if inspect.isclass(x) and re.search(pattern, x.__name__)]
     names = [c.__name__ for c in type(config).__mro__[:-1]]

@@ -132,7 +132,7 @@ def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIM
         report = Path(folder) / "report.xml"
         environment = dict(os.environ, PYTHONPATH=str(root / "python"), TOKENIZERS_PARALLELISM="false")
         command = [sys.executable, "-m", "pytest", "-q", "-rs", "--durations=30", "-p", "no:cacheprovider"]
-        # Files run in the order of their names. By default, files with few tests run last, and some of those are long.
+        # Files run in the order of their names. By default, files with few tests run last, even if they are long.
         command += ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0"]
         # A test that reaches its limit ends its process after showing the stacks of all threads.
         command += ["-o", f"faulthandler_timeout={test_limit}", "-o", "faulthandler_exit_on_timeout=true"]

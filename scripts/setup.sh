@@ -55,8 +55,8 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true
 with_tests=$(cached ROFORMER_TESTS)
 [ "$tests" = 0 ] || with_tests=ON
 
-# pip uses one core. What fails here is reported by the build at the end. The job is a process group, which ends with
-# this script.
+# pip uses one core, so a build runs meanwhile. The final build reports its errors. The job is a process group, which
+# ends with this script.
 build_beside_pip() {
   set -m
   { ROFORMER_PYTHON=$python cmake --preset release -DROFORMER_TESTS="${with_tests:-OFF}" -DROFORMER_TORCH=OFF \
@@ -109,7 +109,7 @@ else
 fi
 
 # --- Triton -----------------------------------------------------------------------------------------------------------
-# A second version for the tests, next to the one of requirements-dev.txt.
+# A second version for the tests, next to the version in requirements-dev.txt.
 file=requirements-triton.txt stamp=build/triton-3.6/.installed-$file
 if [ "$tests" = 1 ] && ! cmp -s "$file" "$stamp"; then
   say "installing $file into build/triton-3.6"

@@ -11,7 +11,7 @@ HANGUL_SYLLABLES = range(0xAC00, 0xAC00 + 11172)
 
 
 def chunks(codes, size=4096):
-    """Lists of so many code points, in order."""
+    """Lists of `size` code points, in order."""
     codes = sorted(codes)
     return [codes[i : i + size] for i in range(0, len(codes), size)]
 

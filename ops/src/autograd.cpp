@@ -31,7 +31,7 @@ RopeCall transposed(RopeCall call) {
 }
 DropoutCall transposed(const DropoutCall& call) { return call; }
 
-// An operator that is linear in x. x: that of the call, where autograd finds it.
+// An operator that is linear in x. The x of the call is also a separate argument, where autograd looks for it.
 template <class Operator>
 struct TransposableFunction : torch::autograd::Function<TransposableFunction<Operator>> {
   using Call = typename Operator::Call;

@@ -88,12 +88,12 @@ variable_list in_places(const std::array<bool, kCount>& wanted, const std::vecto
   return result;
 }
 
-// Gradients of an operator (dispatcher.h) by its backward operator, which has none. Besides, Operator has
+// Gradients of an operator (dispatcher.h) by its backward operator, which is not differentiable. Operator also has
 //
 //   kWhere, kHint     the operator's name in messages; where derivatives of higher order are
 //   inputs(call)      its differentiable arguments, an array of pointers; kInputNames: their names
 //   kKept             the number of results that the backward reads, the first ones; only the first has gradients
-//   backward          optional: the gradients of the inputs, if they are not those of the backward operator
+//   backward          optional: computes the gradients of the inputs in place of the backward operator
 template <class Operator>
 struct OperatorFunction : torch::autograd::Function<OperatorFunction<Operator>> {
   using Call = typename Operator::Call;

@@ -92,7 +92,7 @@ inline void check_status(rf_status status) {
 }
 
 // Every kernel of core is called through this. OpenMP, and with it core, keeps the number of threads per calling
-// thread. Asking PyTorch for the number sets it to that of torch.set_num_threads in a thread that has not asked before.
+// thread. at::get_num_threads applies torch.set_num_threads to a calling thread that has not asked before.
 template <class... Parameters, class... Arguments>
 void call_core(rf_status (*kernel)(Parameters...), Arguments... arguments) {
   at::get_num_threads();

@@ -50,8 +50,8 @@ inline std::optional<at::Tensor> optional(const at::Tensor& x) { return x.define
 template <class T, class Arguments>
 concept ArgumentsOf = std::is_same_v<std::remove_const_t<T>, Arguments>;
 
-// The arguments of a backward operator before those of the forward: the gradient of its first result, some of its
-// results, and which gradients are wanted; the operator returns those.
+// The first arguments of a backward operator, before the forward's: the gradient of the forward's first result, some of
+// its results, and which gradients are wanted. The operator returns the wanted gradients.
 template <size_t kKept, size_t kInputs>
 struct BackwardArguments {
   at::Tensor grad = {};
@@ -68,7 +68,7 @@ void for_each_argument(AnyBackwardArguments auto& given, const auto& visit) {
   visit(given.wanted);
 }
 
-// A member as the dispatcher has it.
+// A member as the dispatcher stores it.
 template <class T>
 c10::IValue to_value(const T& x) {
   return x;
@@ -136,7 +136,7 @@ struct BoxedKernel<kKernel, Result (*)(const Structs&...)> {
 };
 
 // A kernel for the dispatcher. kKernel takes structs whose arguments follow each other in the schema, and returns a
-// tuple of tensors, or a list of them.
+// tuple or a list of tensors.
 template <auto kKernel>
 torch::CppFunction boxed() {
   return torch::CppFunction::makeFromBoxedFunction<BoxedKernel<kKernel>::run>();

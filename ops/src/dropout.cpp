@@ -1,5 +1,5 @@
 // roformer::dropout on CPU and Meta tensors; core/include/rf/dropout.h has the generator. Element indices count the
-// elements in row-major order whatever the strides of x.
+// elements in row-major order for any strides of x.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 

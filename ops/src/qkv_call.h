@@ -1,4 +1,4 @@
-// What the calls of both kinds of attention share: rules, and fields of core's arguments. Call is an AttentionCall or a
+// Shared by the calls of both kinds of attention: rules, and fields of core's arguments. Call is an AttentionCall or a
 // LinearAttentionCall.
 #pragma once
 
@@ -105,7 +105,7 @@ void set_out(Args& args, Borrowed<at::Tensor> out) {
   args.out_stride_b = out->stride(0), args.out_stride_t = out->stride(1), args.out_stride_h = out->stride(2);
 }
 
-// Gradients of core without those of terms. q, k, v: contiguous, undefined where not wanted; grad_out: its last
+// Gradients of core without the gradients of terms. q, k, v: contiguous, undefined if not wanted; grad_out: its last
 // dimension contiguous.
 template <class Grads>
 Grads qkv_grads(Borrowed<at::Tensor> grad_out, Borrowed<at::Tensor> q, Borrowed<at::Tensor> k, Borrowed<at::Tensor> v) {

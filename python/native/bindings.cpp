@@ -1,4 +1,4 @@
-// What the parts of the module share (bindings.h).
+// Helpers that the parts of the module share (bindings.h).
 #include "bindings.h"
 
 #include <fmt/format.h>

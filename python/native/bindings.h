@@ -30,7 +30,7 @@ void bind_translator(nanobind::module_& module);
 // ValueError, MissingFileError FileNotFoundError, another Error RuntimeError, and an error of the file system OSError.
 void register_errors();
 
-// Takes a warning (rf/io/warning.h) and gives it to Python's `warnings`, which may make an exception of it.
+// Passes a warning (rf/io/warning.h) to Python's `warnings`, which may turn it into an exception.
 void give_warning(const std::string& text);
 
 // Calls `action` on an open model or tokenizer. An Error then concerns an argument, so it becomes ValueError.
@@ -86,7 +86,7 @@ auto named(const Names& names, const std::string& name) {
   return std::ranges::find(names, name, [](const auto& entry) { return entry.first; })->second;
 }
 
-// While it exists, OpenMP uses so many threads for work that this thread begins; 0: as many as before.
+// While it exists, OpenMP uses `threads` threads for work that this thread begins; 0: as many as before.
 class ThreadsScope {
  public:
   explicit ThreadsScope(int threads);

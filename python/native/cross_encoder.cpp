@@ -69,7 +69,7 @@ class CrossEncoder {
 
  private:
   int threads_ = 0;
-  std::vector<std::string> warnings_;  // all of them come while the model is opened
+  std::vector<std::string> warnings_;  // all come while the model is opened
   std::unique_ptr<tasks::CrossEncoder> model_;
 };
 

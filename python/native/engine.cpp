@@ -143,8 +143,8 @@ class Stream {
   int threads_;
 };
 
-// A model directory. The parts that its methods need are the classes that the commands use, each opened at its first
-// use and kept. May be used by several threads at once.
+// A model directory. Its methods use the same classes as the commands. Each class is opened at its first use and kept.
+// Several threads may use an Engine concurrently.
 class Engine {
  public:
   Engine(const std::string& directory, const std::string& options) {
@@ -307,7 +307,7 @@ class Engine {
     return {*std::move(stream), threads_};
   }
 
-  // What is known of the vectors.
+  // Properties of the vectors, as JSON.
   std::string embedding_info() {
     json result;
     run(&Engine::embedder, [&](const engine::Embedder& embedder) {
@@ -400,11 +400,11 @@ class Engine {
   }
 
   std::string model_dir_;
-  engine::EmbedderOptions embedding_;  // its precision and token_budget are those of all parts
+  engine::EmbedderOptions embedding_;  // all parts use its precision and token_budget
   std::string draft_;
   engine::CachePrecision cache_precision_{};
   int threads_ = 0;   // that compute; 0: as many as OpenMP uses
-  std::mutex mutex_;  // of all that follows
+  std::mutex mutex_;  // guards the members below
   std::vector<std::string> warnings_;
   std::unique_ptr<engine::Embedder> embedder_;
   std::unique_ptr<tasks::MaskFiller> mask_filler_;

@@ -44,8 +44,8 @@ json described(const RotarySettings& settings) {
           {"rotates_values", settings.rotates_values}};
 }
 
-// How layers are built. A new member of these structures must be described here, and known to exporters: what they do
-// not know would be left out of a graph. Names of weights tell which matrices are joined and which biases there are.
+// How layers are built. Describe a new member of ModelConfig's structures here and teach it to the exporters, which
+// otherwise leave it out of a graph. Names of weights tell which matrices are joined and which biases exist.
 json described_blocks(const ModelConfig& config) {
   const auto& [norm, norm_weight, norm_bias, pre_norm, parallel, gated, query_key_norm, head_norm, value_norm,
                whole_query_key_norm, norm_plus_one, post_norm, attention_twice, first_attention_norm, input_norm,
@@ -99,7 +99,7 @@ json described_blocks(const ModelConfig& config) {
           {"layers", layers}};
 }
 
-// What the head computes; activations by their names.
+// The computation of the head; activations by name.
 json described_head(const ModelConfig& config, Head head) {
   constexpr const char* kReads[] = {"tokens", "first", "last", "mean", "mean_logits"};
   json stages = json::array(), outputs = json::array();
@@ -140,7 +140,7 @@ class ModelFiles {
     info_ = model.info();
     terms_ = model.position_terms();
     config_ = load_any_config(model_dir);
-    if (!config_.rotations.empty() && is_decoder()) config_.position_encodings.clear();  // which has those instead
+    if (!config_.rotations.empty() && is_decoder()) config_.position_encodings.clear();  // the rotations replace them
     head_ = bare ? Head::kNone : config_.head();
     files_ = std::make_unique<const CheckpointFiles>(model_dir, kFilesWhere);
     std::vector<NamedShape> shapes = files_->shapes();

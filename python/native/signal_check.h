@@ -26,7 +26,7 @@ class SignalCheck {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// Calls `action` without the GIL, with so many threads; Ctrl-C ends it.
+// Calls `action` without the GIL, with thread_count threads; Ctrl-C ends it.
 template <typename Action>
 void compute(int thread_count, const Action& action) {
   const nanobind::gil_scoped_release release;

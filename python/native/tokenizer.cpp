@@ -56,7 +56,7 @@ struct RowArrays {
   }
 };
 
-// Threads for so many bytes of text: starting one takes as long as tokenizing some kilobytes.
+// The number of threads for these texts: starting one takes as long as tokenizing some kilobytes.
 int threads_for(std::span<const text::TextPair> samples) {
   constexpr size_t kBytesPerThread = 65536;
   size_t bytes = 0;
@@ -137,8 +137,8 @@ class Tokenizer {
     });
   }
 
-  // chat_template: the template, or the name of one of the model's. variables: JSON, in place of those of the model;
-  // with messages, a list of objects.
+  // chat_template: the template, or the name of one of the model's. variables: JSON that overrides the model's
+  // variables and has `messages`, a list of objects.
   std::string render_chat(const std::string& chat_template, const std::string& variables) const {
     const nb::gil_scoped_release release;
     const bool is_template = !std::ranges::all_of(

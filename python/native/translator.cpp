@@ -63,7 +63,7 @@ class Translator {
     return ids;
   }
 
-  std::vector<std::string> warnings_;  // all of them come while the model is opened
+  std::vector<std::string> warnings_;  // all come while the model is opened
   std::unique_ptr<engine::Translator> model_;
 };
 

@@ -61,7 +61,7 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
         return _Script.build(self.config.to_json_string(), type(self).__name__, seed)
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Where a file has no values: those of a new model."""
+        """Parameters that are missing from a file get the values of a new model."""
         own = [(leaf, name) for (place, leaf), name in zip(self._places, self._names, strict=True) if place is module]
         if own and self._fresh is None:
             self._fresh = _tensors_of(self._built(int(torch.randint(2**31, (), device="cpu"))))
@@ -95,7 +95,7 @@ class RfEncoderPreTrainedModel(PreTrainedModel, _Modules):
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Module:
-        """The word embeddings, for a call that leaves their number as it is."""
+        """The word embeddings, for a call that does not change their number."""
         size = self.config.vocab_size
         if new_num_tokens not in (None, size) or size % (pad_to_multiple_of or 1):
             self.set_input_embeddings(self.get_input_embeddings())

@@ -11,7 +11,7 @@ _INT64 = 2**63
 
 
 def needed(module: str, rule: str, hint: str = "") -> ModuleType:
-    """A package that not every installation has. Raises ImportError with the rule, what was wrong, and the hint."""
+    """Imports an optional package. Raises ImportError with the rule, the cause and the hint."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -106,7 +106,7 @@ def engine_options(where: str, precision: Any, token_budget: Any, threads: Any) 
 
 
 def prompt(where: str, prompts: dict[str, str], text_given: str | None, name: str | None) -> str:
-    """The prompt of a call: the text itself, or that of a name; without both none."""
+    """The prompt of a call: the given text, or the named prompt; empty without both."""
     if text_given is not None:
         return text(where, "prompt", text_given)
     if name is not None and name not in prompts:

@@ -61,14 +61,14 @@ class Child:
         self._is_interrupted = False
 
     def follow(self, look: Callable[[], bool]) -> bool:
-        """Waits for the end of the command, and calls ``look`` now and then and once after it; when that returns False,
-        the command is interrupted. If anything raises, too, and the command has ended when this passes it on.
+        """Waits for the end of the command, and calls ``look`` now and then and once after the end. The command is
+        interrupted if ``look`` returns False, or if anything raises; the exception is passed on after the end.
 
         Returns:
             Whether it ran to its end; False if a signal stopped it.
 
         Raises:
-            What ``look`` raises, KeyboardInterrupt, and the error of the command.
+            Exceptions of ``look``, KeyboardInterrupt, and the error of the command.
         """
         try:
             while self._read():
@@ -104,7 +104,7 @@ class Child:
         return bool(self._selector.get_map())
 
     def _write(self, key: selectors.SelectorKey) -> None:
-        """Writes what fits into the pipe. The input ends after the last line, or when the command reads no more."""
+        """Writes as much as fits into the pipe. Closes it after the last line, or when the command stops reading."""
         chunk = key.data
         while len(chunk) < _CHUNK and (line := next(self._lines, None)) is not None:
             chunk += line
@@ -196,7 +196,7 @@ def run(
     return child, child.follow(look)
 
 
-# Arguments that are no options of a command, and the options with other names than their arguments.
+# Arguments that a command lacks as options, and the options with other names than their arguments.
 _NOT_OPTIONS = ("callback", "run", "verbose")
 _RENAMED = {"dictionary": "dict", "user_dictionaries": "user_dict"}
 
@@ -209,7 +209,7 @@ def options(where: str, given: dict[str, Any]) -> list[str]:
         given: a copy of ``locals()``: before Python 3.13 a debugger adds later variables to that dictionary.
 
     Raises:
-        TypeError: a value is not a number, text, path or list of these.
+        TypeError: a value is not a number, text or path, nor a list of such values.
         ValueError: an empty text, which the command line cannot give.
     """
     arguments = []

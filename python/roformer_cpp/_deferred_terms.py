@@ -16,7 +16,7 @@ _VECTORS = ("hidden_states", "queries", "keys")
 
 
 class DeferredTerms:
-    """What ``Encoding.terms`` returns under torch.compile and torch.export: a call that attention makes.
+    """The result of ``Encoding.terms`` under torch.compile and torch.export: a call that attention makes later.
 
     Outside of the compiled code it has the attributes of ``Terms``.
     """
@@ -77,7 +77,7 @@ def attention_shapes(call: Call) -> list[Tensor]:
 
 
 def lowered(*tensors: Tensor) -> list[Tensor]:
-    """What autocast does to the inputs of attention."""
+    """Casts the inputs of attention as autocast does."""
     device = tensors[0].device.type
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return list(tensors)

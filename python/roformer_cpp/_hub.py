@@ -6,7 +6,7 @@ import re
 
 from . import _native
 
-# What a model directory may consist of; other formats of the weights are not read.
+# The files of a model directory; other formats of the weights are not read.
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.dict"]
 
 

@@ -52,8 +52,8 @@ def _has_step(value: dict[str, Any] | None) -> bool:
 
 
 class NewLines:
-    """The lines that a run adds to its metrics: all of a new run; of one that continues, made before the program
-    starts, those from there on.
+    """The lines that a run adds to its metrics: all lines of a new run, or the new lines of a run that continues. Make
+    it before the program starts.
 
     The program appends whole lines. Before the first one of a resumed run it replaces the file if there are lines
     after the newest checkpoint, or damaged ones, and keeps it otherwise (train/src/metrics_log.h). So all lines of

@@ -75,7 +75,7 @@ class ModelFiles:
         return self.stored(self._names.get(own, own)).floats()
 
     def _own(self, name: str) -> str:
-        """Queries and values may have biases of another name, beside one matrix of all projections."""
+        """Next to one matrix of all projections, biases of queries and values may have other names."""
         for part, other in ((".self.query.bias", ".self.q_bias"), (".self.value.bias", ".self.v_bias")):
             if name.endswith(part) and name not in self._names:
                 return name.replace(part, other)
@@ -83,7 +83,7 @@ class ModelFiles:
 
     @staticmethod
     def _joined(name: str) -> str:
-        """What a file may have in one: queries, keys and values, or gate and up."""
+        """The name of a tensor that a file may join: queries, keys and values, or gate and up."""
         for part in (".attention.self.query.", ".attention.self.key.", ".attention.self.value."):
             if part in name:
                 return name.replace(part, ".attention.self.query_key_value.")

@@ -1,7 +1,7 @@
-"""The modules of a model (nn/src/body.h has the equations). Their names and parameters are those of the checkpoint.
+"""The modules of a model (nn/src/body.h has the equations), with the checkpoint's names and parameters.
 
-Each computes by the operators that the C++ trainer uses. A module that was replaced or has hooks is called as any
-module is; only where it is plain, one operator computes more than one of them.
+Each computes by the operators that the C++ trainer uses. A module that was replaced or has hooks is called like any
+module; one operator computes several modules only if they are plain.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class Linear(nn.Linear):
 
 
 def _is_changed(module: nn.Module) -> bool:
-    """By hooks, or by another ``forward`` of its own, as accelerate's."""
+    """Whether it has hooks, or an instance's ``forward``, as accelerate sets it."""
     return "forward" in vars(module) or any(getattr(module, hooks) for hooks in _HOOKS)
 
 
@@ -167,8 +167,8 @@ class CrossAttention(SelfAttention):
 
 
 class Output(nn.Module):
-    """The second product of a branch, and the norm of its sum with what was before the branch; with ``pre_norm``, the
-    norm is that of what the branch reads (None: it is not normed)."""
+    """The second product of a branch, and the norm of its sum with the branch's residual. With ``pre_norm``, the norm
+    applies to the branch's input instead (None: without a norm)."""
 
     def __init__(self, dense: nn.Module, norm: nn.Module | None, dropout: float, pre_norm: bool = False):
         super().__init__()
@@ -275,7 +275,7 @@ class Embeddings(nn.Module):
 
 
 class Pooler(nn.Module):
-    """The vector of a sequence from that of one token."""
+    """The vector of a sequence from one token's vector."""
 
     def __init__(self, dense: nn.Module, has_activation: bool):
         super().__init__()
@@ -297,7 +297,7 @@ class Group(nn.Module):
 def encode(
     body: nn.Module, input_ids: Tensor, step: Pass, types: Tensor | None = None, words: Tensor | None = None
 ) -> Tensor:
-    """The last hidden states [B, T, C] of a model's body; words: embeddings in place of those of the ids."""
+    """The last hidden states [B, T, C] of a model's body; words: replaces the embeddings of the ids."""
     hidden = body.embeddings(input_ids, step, types, words)
     if hasattr(body, "embeddings_project"):
         hidden = body.embeddings_project(hidden)
@@ -305,7 +305,7 @@ def encode(
 
 
 class Body(nn.Module):
-    """What all heads have below them."""
+    """The model below all heads."""
 
     forward = encode
 

@@ -52,8 +52,8 @@ def loss_of(
     items: Tensor | int | None = None,
 ) -> Tensor:
     """The loss of a head (the end of its class's name) with ``labels``, or ``ends``, the positions of an answer; in
-    float64 where the logits are, else in float32. items: the number by which sums of losses are divided; ``None``: as
-    many as there are."""
+    float64 for float64 logits, else in float32. items: the divisor of sums of losses; ``None``: the number of
+    losses."""
     results = {name: x if x.dtype == torch.float64 else x.float() for name, x in out.items() if "logits" in name}
     starts, stops = ends or (None, None)
     check_tensors("input", {"labels": labels, "start_positions": starts, "end_positions": stops})

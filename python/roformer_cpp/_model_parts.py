@@ -22,7 +22,7 @@ from .linear_attention import LinearAttention
 
 
 def parts_of(script: torch.ScriptObject, layout: dict, text: str) -> dict[str, nn.Module]:
-    """The modules by their paths, without values but for the encoding. Notes in the stages what is tied."""
+    """The modules by their paths; only the encoding has values. Marks tied weights in the stages."""
     tensors = script.named_parameters()
     prefix, p = layout["prefix"], layout["dropout"]
 

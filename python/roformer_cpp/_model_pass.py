@@ -27,8 +27,8 @@ class CachedLayer:
 
 @dataclass(repr=False)
 class KeyValueCache:
-    """What a causal model keeps of the tokens so far. Keys are rotated, unless a rotation may change as its sequence
-    grows; linear attention has sums instead. A call that raises leaves it as it was. Gradients flow through it.
+    """The state of a causal model after the tokens so far. Keys are rotated, unless a rotation may change as its
+    sequence grows; linear attention has sums instead. A call that raises does not change it. Gradients flow through it.
     """
 
     layers: list[CachedLayer] = field(default_factory=list)
@@ -135,8 +135,8 @@ def _joined(before: Tensor | None, x: Tensor) -> Tensor:
 
 
 class Pass:
-    """What the layers of a pass share: the encoding, the ``layout`` of the model (nn/src/script_class.cpp), and what
-    ``begin`` sets. FSDP copies arguments that are dataclasses, so this is none."""
+    """The state that the layers of a pass share: the encoding, the ``layout`` of the model (nn/src/script_class.cpp),
+    and the results of ``begin``. Not a dataclass, because FSDP copies arguments that are dataclasses."""
 
     cache: KeyValueCache | None = None
     real_positions: Tensor | None = None  # of augmented training
@@ -150,7 +150,7 @@ class Pass:
         dtypes: tuple[torch.dtype, torch.dtype],  # of queries, keys and values, and of weights
         linear: Sequence[nn.Module],  # for each layer, or none
         drop: Dropout,
-        attends: bool,  # whether the weights of attention are asked for
+        attends: bool,  # whether the caller wants the weights of attention
     ):
         self.encoding, self.layout, self.linear, self.drop = encoding, layout, linear, drop
         self.dtype, self.weight_dtype = dtypes
@@ -193,7 +193,7 @@ class Pass:
             self._check_sums(before)
 
     def _places(self, ids: Tensor, positions: Tensor | None, before: int) -> tuple[Tensor, Tensor]:
-        """The positions of the tokens, and those in the table of positions."""
+        """The positions of the tokens, and their positions in the table of positions."""
         device = ids.device if torch.compiler.is_compiling() else "cpu"  # where the host reads their values
         with apart(positions):
             where = torch.arange(before, before + ids.shape[1], device=device) if positions is None else positions

@@ -31,8 +31,8 @@ _KINDS = {
 
 
 def check_tensors(where: str, optional: Mapping[str, object] | None = None, **given: object) -> None:
-    """Raises TypeError for what is not a tensor, and ValueError for a sparse one, with the name of the argument.
-    optional: of these, None is allowed."""
+    """Raises TypeError for a value that is not a tensor, and ValueError for a sparse tensor, with the argument's name.
+    optional: arguments that may be None."""
     for name, x in (given | {name: x for name, x in (optional or {}).items() if x is not None}).items():
         if not isinstance(x, Tensor):
             raise TypeError(f"[{where}] {name} must be a tensor, got {type(x).__name__}")
@@ -41,7 +41,7 @@ def check_tensors(where: str, optional: Mapping[str, object] | None = None, **gi
 
 
 def check_values(where: str, **given: Tensor | None) -> None:
-    """Raises ValueError for a tensor of the device meta, where its values are read."""
+    """Raises ValueError for a tensor of the device meta, because the caller reads its values."""
     for name, x in given.items():
         if x is not None and x.is_meta:
             raise ValueError(f"[{where}] {name} must have values, got a tensor of the device meta")
@@ -81,7 +81,7 @@ def is_followed(x: object) -> bool:
 
 
 def apart(*given: object) -> AbstractContextManager:
-    """For what is computed from these: outside of the transforms of torch.func, if they follow none of it."""
+    """A context that computes outside of the transforms of torch.func, if they follow none of the given values."""
     return torch._C._DisableFuncTorch() if is_transformed() and not is_followed(given) else nullcontext()
 
 

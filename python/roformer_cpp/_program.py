@@ -1,4 +1,4 @@
-"""The script `roformer` of an installed package: replaces itself by the program in it, but for commands in Python."""
+"""The script `roformer` of an installed package: replaces itself by its program, except for commands in Python."""
 
 import importlib
 import os

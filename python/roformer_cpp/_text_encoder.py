@@ -1,4 +1,4 @@
-"""What the encoders with names of sentence-transformers share: prompts, and an engine for each role."""
+"""Base of the encoders with names of sentence-transformers: prompts, and an engine for each role."""
 
 import json
 import os
@@ -11,7 +11,7 @@ _WHERE = "encode"
 
 
 class TextEncoder:
-    """A model directory, with an engine for each role that has modules or lengths of its own, and for each adapter."""
+    """A model directory, with an engine for each role that has its own modules or lengths, and for each adapter."""
 
     _info: dict[str, Any]  # of the first engine: "by_role", "prompts", "prompt", "dimensions", "max_length", ..
     _engines: dict[str | None, Any]
@@ -29,7 +29,7 @@ class TextEncoder:
         return self._engines[key]
 
     def _open_first(self) -> Any:
-        """The engine of texts without a role; of a Router without a default way, that of documents, for its facts."""
+        """The engine of texts without a role; for a Router without a default route, the engine of documents."""
         try:
             self._engines = {None: self._new_engine(None)}
         except RuntimeError as error:
@@ -76,7 +76,7 @@ class TextEncoder:
         return self._encode_as("document", ("document", "passage", "corpus"), sentences, prompt_name, options)
 
     def _encode_as(self, task: str, prompts: tuple, sentences: Any, prompt_name: str | None, options: dict) -> Any:
-        """``encode`` for a task; where no prompt is given, with the first of these that the model has."""
+        """``encode`` for a task; without a given prompt, with the first one of `prompts` that the model has."""
         if not prompt_name and options.get("prompt") is None:
             prompt_name = next((name for name in prompts if name in self.prompts), None)
         return self.encode(sentences, prompt_name=prompt_name, **{"task": task} | options)  # type: ignore[attr-defined]

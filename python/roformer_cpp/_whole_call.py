@@ -37,7 +37,7 @@ class Call(NamedTuple):
         return cls(words, groups, numbers, reals)
 
     def flat(self) -> tuple[list[str], list[Tensor], list[str], list[int], list[float]]:
-        """What the operator gets: tensors and their names, without None."""
+        """The arguments of the operator, with tensors and their names, without None."""
         tensors: list[Tensor] = []
         names: list[str] = []
         for name, group in self.groups.items():
@@ -52,7 +52,7 @@ class Call(NamedTuple):
         return Call([*self.words, *part.words], self.groups | part.groups, numbers, reals)
 
     def part(self, words: int, numbers: int, reals: int) -> "Call":
-        """The part that was added after so many own arguments; it keeps all tensors."""
+        """The part that `with_part` added after the given numbers of own arguments; it keeps all tensors."""
         return Call(self.words[words:], self.groups, self.numbers[numbers:], self.reals[reals:])
 
     def several(self, name: str) -> list[Tensor]:

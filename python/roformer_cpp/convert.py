@@ -109,7 +109,7 @@ def _read(source: Path, model_type: str | None, tokenizer: str | None) -> checkp
 
 
 def _opened(folder: Path) -> ModelFiles | None:
-    """None for a model that the engine opens, but whose parts are not described: its files are written as they are."""
+    """None for a model that the engine opens, but whose parts are not described: its files are written unchanged."""
     try:
         return ModelFiles(WHERE, folder)
     except RuntimeError as error:

@@ -123,7 +123,7 @@ class CustomEncoding(nn.Module):
 
 @dataclass
 class _Made:
-    """A module, and what C++ knows of it."""
+    """A module, and the facts that C++ knows about it."""
 
     module: CustomEncoding
     parameters: list[str]
@@ -217,8 +217,7 @@ def _tensors(number: int) -> tuple[list[Tensor], list[str], int]:
 
 @dataclass
 class _ModuleCall:
-    """A module, the tensors in the place of its own, and the mode of a call from C++, which is one of the public
-    methods."""
+    """A call from C++ of one of the public methods: the module, the tensors that replace its own, and its mode."""
 
     number: int
     tensors: list[Tensor]
@@ -243,7 +242,7 @@ class _ModuleCall:
         return result
 
     def _added(self, method: str, positions: Tensor, *arguments: object) -> Tensor | None:
-        """What ``input`` or ``layer_input`` returns."""
+        """The checked result of ``input`` or ``layer_input``."""
         added = self._result(method, *arguments)
         if not isinstance(added, (Tensor, NoneType)):
             raise TypeError(f"[encoding] {method} must return a tensor or None, got {type(added).__name__}")

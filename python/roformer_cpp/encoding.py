@@ -192,7 +192,7 @@ def _is_combination(given: list) -> bool:
 
 @torch.compiler.assume_constant_result
 def _added_size(text: str, method: str) -> int:
-    """The size of the vectors that ``input`` or ``layer_input`` gives; 0 where it gives none."""
+    """The size of the vectors that ``input`` or ``layer_input`` returns; 0 if it returns nothing."""
     given = json.loads(text)
     if _is_combination(given):
         return max((_added_size(part, method) for part in given), default=0)

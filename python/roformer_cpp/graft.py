@@ -323,7 +323,7 @@ def _named(
 
 
 def _merged(own: dict[str, Any], keys: dict[str, Any]) -> dict[str, Any]:
-    """Keys of a rotation over those of the model; keys of rope_parameters may be given next to it, as in version 4."""
+    """The model's rotation keys, overridden by `keys`; keys of rope_parameters may be next to it, as in version 4."""
     given = dict(own) | keys
     twice = [key for key in ("rope_theta", "partial_rotary_factor") if key in keys and "rope_parameters" not in keys]
     if twice and "rope_parameters" in own:

@@ -48,7 +48,7 @@ class Model(ScriptModule):
         self.base_model_prefix = self._layout["body"]
         super().__init__(script, parts_of(script, self._layout, self._described()))
         for stage in self._layout["stages"]:
-            self._container(stage["linear"])  # also where a tied stage has no parameters
+            self._container(stage["linear"])  # also for a tied stage without parameters
         self.eval()
 
     def _described(self) -> str:

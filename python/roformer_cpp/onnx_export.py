@@ -1,9 +1,9 @@
 """ONNX files of model directories: `python -m roformer_cpp.onnx_export MODEL OUT.onnx`.
 
-The graph computes what the engine computes, in float32, for any batch and any length up to a limit. Its inputs are
-``input_ids``, ``attention_mask`` and, where the model has several token types, ``token_type_ids``, int64
-[batch, tokens], for multiple choice [batch, choices, tokens]; a token that is masked by 0 is attended to by none. It
-needs the package onnx, and no PyTorch.
+The graph computes the engine's results, in float32, for any batch and any length up to a limit. Its inputs are
+``input_ids``, ``attention_mask`` and, for models with several token types, ``token_type_ids``, int64
+[batch, tokens], for multiple choice [batch, choices, tokens]; tokens do not attend to a token masked by 0. The export
+needs the package onnx, but not PyTorch.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def _target(path: str | os.PathLike, model_dir: str) -> Path:
 
 
 def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> tuple[Any, dict[str, str]]:
-    """The graph, and what the file says of it."""
+    """The graph, and the metadata of the file."""
     _checks.needed("onnx", f"[{WHERE}] the package onnx must be installed (pip install onnx)")
     from ._model_files import ModelFiles
     from ._onnx import heads

@@ -35,7 +35,7 @@ def plot_loss(metrics, output):
     """Writes a picture of training loss, held-out loss and the unigram baseline against the step.
 
     Args:
-        metrics: the lines of a run, or a dictionary of several by their names, which have no baseline.
+        metrics: the lines of a run, or a dictionary of several runs by name, drawn without a baseline.
     """
     runs = metrics if isinstance(metrics, dict) else {"": metrics}
     with picture(output) as figure:

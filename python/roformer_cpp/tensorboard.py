@@ -79,7 +79,7 @@ class TensorBoard(AbstractContextManager):
     def _writer(self, run: str, step: int) -> Any:
         if run not in self._writers:
             writer = self._open_writer(os.path.join(self.log_dir, run))  # noqa: PTH118 - an empty run adds nothing
-            # What a stopped run had written from this step on is replaced.
+            # Replaces the numbers that a stopped run wrote from this step on.
             self._add(writer, step, session_log=self._events.SessionLog(status=self._events.SessionLog.START))
             self._writers[run] = writer
         return self._writers[run]

@@ -64,7 +64,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def read_records(path: Path) -> dict[str, list]:
-    """The columns of a file, whose names are those of one form."""
+    """The columns of a file, named as in one form."""
     found: dict[str, list] = {}
     for number, record in _lines(path):
         where, forms = f"[{_WHERE}] {path}:{number}", (tuple(found),) if found else _FORMS
@@ -113,7 +113,7 @@ def _opened(options: argparse.Namespace) -> Any:
     limit = getattr(getattr(model.transformers_model, "config", None), "max_position_embeddings", None)
     for name, module in model.named_modules() if limit is not None else ():
         if name.endswith(".position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            limit -= module.padding_idx + 1  # RoBERTa's positions begin behind that of padding
+            limit -= module.padding_idx + 1  # RoBERTa's positions begin after the padding's
     if options.max_length is not None:
         if limit is not None and options.max_length > limit:
             rule = f"--max-length must be at most {limit}, by max_position_embeddings of the model"
@@ -191,7 +191,7 @@ def _trained(model: Any, records: dict[str, list], options: argparse.Namespace, 
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
-    """Trains and saves; what the command prints."""
+    """Trains and saves; returns the result that the command prints."""
     hint = '. Hint: pip install "sentence-transformers[train]" peft'
     needed = ["sentence_transformers", "datasets", "accelerate", *(["peft"] if options.lora_rank else [])]
     modules = [_checks.needed(name, f"[{_WHERE}] {name} must be installed", hint) for name in needed]

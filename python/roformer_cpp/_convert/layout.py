@@ -20,8 +20,8 @@ def order(rotary_dim: int, head_dim: int, layout: str) -> np.ndarray:
 
 
 def change_layout(files: ModelFiles, tensors: dict[str, Stored], layout: str) -> bool:
-    """Moves rows of ``tensors``, which have the names of the file, to another layout. False: the model has it already,
-    and nothing is changed. A model that does not rotate, or reads these elements elsewhere too, is a ValueError."""
+    """Moves rows of ``tensors``, which have the names of the file, to another layout. Returns False and changes nothing
+    if the model already has it. Raises ValueError for a model that does not rotate or also reads the rows elsewhere."""
     encoding = _rotation(files)
     if encoding["layout"] == layout:
         return False

@@ -98,8 +98,8 @@ def read(prefix: Path, model_type: str | None, tokenizer: str | None) -> Checkpo
         prefix: the checkpoint's path without ``.index``; bert_config.json (or config.json) and vocab.txt are next
             to it.
         model_type: one of MODEL_TYPES. Default: bert with a table of positions, without one roformer, and roformer_v2
-            where no tensor is a bias.
-        tokenizer: one of TOKENIZERS; the original RoFormer's is wobert, too. Default: wobert where the vocabulary has
+            if no tensor is a bias.
+        tokenizer: one of TOKENIZERS; the original RoFormer also uses wobert. Default: wobert if the vocabulary has
             Chinese words, else bert.
     """
     folder = prefix.parent

@@ -17,7 +17,7 @@ KEYS = 3  # the axis of scores
 
 
 class Attention(Rotations):
-    """What all layers of a graph share, and :meth:`layer`."""
+    """The nodes that all layers of a graph share, and :meth:`layer`."""
 
     def __init__(self, graph: Graph, position: Position, ids: str, attention_mask: str, *, heads: int, head_dim: int):
         super().__init__(graph, position, ids)

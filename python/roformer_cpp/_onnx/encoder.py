@@ -83,7 +83,7 @@ class Encoder:
             x = graph.op("Mul", x, graph.number(self.position.word_scale))
         if self.files.blocks["dropped_id"] >= 0:
             x = self._with_dropped(x, self.files.blocks["dropped_id"])
-        # Without a choice of the caller the first row is that of every token.
+        # Unless the caller chooses rows, every token gets the first row.
         for kind, rows in (("token", self.types), ("task", [])):
             if self.files.has(table := f"{prefix}embeddings.{kind}_type_embeddings.weight"):
                 added = graph.op("Gather", self._constant(table), *(rows or [graph.integer(0)]))
@@ -111,7 +111,7 @@ class Encoder:
         return graph.op("Mul", x, graph.unsqueeze(scale, 2))
 
     def _rows_of_positions(self) -> str:
-        """Tokens of the padding's id do not count in some models, and read a row of their own."""
+        """In some models, tokens with the padding's id do not count as positions and read a separate row."""
         graph, first, padding = self.graph, self.files.blocks["first_row"], self.files.blocks["padding_id"]
         if padding < 0:
             return graph.op("Add", self.attention.positions, graph.integer(first))

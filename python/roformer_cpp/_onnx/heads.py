@@ -1,4 +1,4 @@
-"""What follows the encoder in a graph: the head of a model, or the modules of sentence-transformers.
+"""The part of a graph after the encoder: the head of a model, or the modules of sentence-transformers.
 
 Names and formulas follow engine/src/heads.cpp.
 """
@@ -42,7 +42,7 @@ def add_logits(graph: Graph, encoder: Encoder, hidden: str) -> None:
 
 
 def _read(encoder: Encoder, hidden: str, reads: str) -> str:
-    """What the head reads."""
+    """The head's input."""
     graph, mask = encoder.graph, encoder.attention_mask
     if reads == "last" and encoder.files.family == "decoder":  # the last that is not padding, by its id too
         is_padding = graph.op("Equal", encoder.ids, graph.integer(encoder.config["pad_token_id"]))
@@ -81,7 +81,7 @@ def cross_encoder_dir(model_dir: str) -> str | None:
 
 
 class SentenceModules:
-    """What modules.json says follows the encoder. The engine has checked these files."""
+    """The modules after the encoder, from modules.json. The engine has checked these files."""
 
     def __init__(self, where: str, model_dir: str, info: dict):
         self.poolings: list[str] = info["pooling"]

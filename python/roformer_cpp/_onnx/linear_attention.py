@@ -13,7 +13,7 @@ _LEAST_NORM = 1e-12
 
 
 class LinearAttention(Rotations):
-    """What all layers of a graph share, and :meth:`layer`."""
+    """The nodes that all layers of a graph share, and :meth:`layer`."""
 
     def __init__(self, graph: Graph, files: ModelFiles, position: Position, ids: str, attention_mask: str):
         super().__init__(graph, position, ids)

@@ -1,4 +1,4 @@
-"""What the position encodings of a model add to a graph, as numbers for sequences up to a length.
+"""The numbers that the position encodings of a model add to a graph, for sequences up to a length.
 
 Rotations, sinusoids and tables come from the C++ side, which the engine and training use too; terms that are constants
 of the checkpoint come from its position_terms.safetensors (docs/formats.md).
@@ -66,8 +66,8 @@ class Position:
 
 
 def read_position(where: str, files: ModelFiles, length: int | None) -> Position:
-    """A ``length`` that the encoding does not read, and an encoding that changes with it or has no graph, are a
-    ValueError."""
+    """Raises ValueError for a ``length`` that the encoding does not read, and for an encoding that changes with the
+    length or cannot be exported."""
     if files.linear_attention and files.config["is_decoder"]:
         raise ValueError(f"[{where}] linear attention must be bidirectional, got a causal model (is_decoder)")
     return _Reader(where, files, length).read()

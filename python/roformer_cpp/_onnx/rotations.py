@@ -15,7 +15,7 @@ from .position import Position, Rotation
 class Rotations:
     """The number of sequences and tokens, the positions, and what the layers share."""
 
-    head_dim: int  # of layers without one of their own
+    head_dim: int  # of layers that do not set it
 
     def __init__(self, graph: Graph, position: Position, ids: str):
         self.graph, self.position = graph, position

@@ -1,1 +1,1 @@
-"""What roformer_cpp.patch puts into models of transformers, which these modules import."""
+"""The replacements that roformer_cpp.patch puts into models of transformers. These modules import transformers."""

@@ -15,7 +15,7 @@ MIN_QUERIES = 16
 
 
 def missing(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> str | None:
-    """What `attend` does not compute of a call, ``[B, T, H, D]``; None: it computes the call."""
+    """The reason why `attend` cannot compute a call, ``[B, T, H, D]``; None: it computes the call."""
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         return "queries, keys and values of other than four dimensions"
     if q.device.type != "cpu" and (lack := library.missing(q.device)):
@@ -32,7 +32,7 @@ def missing(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> str | None:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, form: MaskForm, **options) -> Tensor:
-    """Attention of ``[B, T, H, D]``, for a call that lacks nothing (`missing`); options: terms, scale and dropout."""
+    """Attention of ``[B, T, H, D]``, for a call that `missing` accepts; options: terms, scale and dropout."""
     return attention(q, k, v, mask=form.attend, window=form.window, **options)
 
 

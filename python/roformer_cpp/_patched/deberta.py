@@ -63,7 +63,7 @@ class _Disentangled:
 
 
 class DebertaSelfAttention(_Disentangled, first.DisentangledSelfAttention):
-    """Of version 1: queries, keys and values of a head are rows of one matrix, and keys have no bias."""
+    """Version 1: queries, keys and values of a head are rows of one matrix, and keys lack a bias."""
 
     _counts_all = True
 
@@ -105,9 +105,9 @@ class DebertaV2SelfAttention(_Disentangled, second.DisentangledSelfAttention):
 
 
 def _rows_by_distance(relative_pos: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
-    """What `relative_pos` says of the distances 1-T .. T-1, query minus key; None where it says more than that.
+    """The rows of `relative_pos` for the distances 1-T .. T-1, query minus key; None if it depends on more.
 
-    The encoder makes it once for all layers, which find the answer noted on it.
+    The encoder makes `relative_pos` once for all layers, so the rows are stored as its attribute.
     """
     tokens = q.shape[1]
     if relative_pos is None or relative_pos.shape != (1, tokens, tokens) or k.shape[1] != tokens or tokens == 0:

@@ -58,13 +58,13 @@ class Grafted(nn.ModuleList):
         return torch.ones_like(cos), torch.zeros_like(sin), Step(positions)
 
     def replace_table(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor:
-        """A hook of a table by position: what the encoding adds to the input instead."""
+        """A hook of a table by position: replaces its rows by the encoding's addition to the input."""
         own = [encoding.input(args[0], dtype=output.dtype) for encoding in self]
         return sum((x.to(output.dtype) for x in own if x is not None), torch.zeros_like(output))
 
 
 class GraftedLayer:
-    """What a module of attention needs of its encoding."""
+    """The part of an encoding that one module of attention needs."""
 
     def __init__(self, encodings: Grafted, encoding: "Encoding", index: int):
         self.encodings, self.number, self.index = encodings, [*encodings].index(encoding), index
@@ -117,7 +117,7 @@ class GraftedLayer:
         eager: str | None,
         call: LayerCall,
     ) -> Tensor:
-        """Attention of ``[B, T, H, D]``; transformers computes none of it. eager: what it alone can compute."""
+        """Attention of ``[B, T, H, D]``, without transformers. eager: a feature that only transformers can compute."""
         lack = eager or missing(q, k, v, dropout) or (form is None and "a mask of another size")
         if lack:
             raise ValueError(f"[graft] attention must be one that roformer_cpp.attention computes, got {lack}")

@@ -108,7 +108,7 @@ def _with_numbers(terms: Terms | None, added: Tensor) -> Terms:
 def _with_sinks(
     k: Tensor, v: Tensor, terms: Terms, form: MaskForm, sinks: Tensor, queries: int
 ) -> tuple[Tensor, Tensor, Terms, MaskForm]:
-    """A first key of zeros whose score is the sink; the values of other keys have to share the weights with it."""
+    """Adds a first key of zeros whose score is the sink and which takes a share of the weights."""
     left, right = form.window
     keys, attend_to = k.shape[1], form.attend
     if left >= 0:  # the window would leave out the first key
@@ -129,7 +129,7 @@ def _with_sinks(
 
 
 def _causal_without_mask(module: nn.Module) -> bool:
-    """What no mask means to a module without ``is_causal``: eager attention attends to all keys."""
+    """Whether a module without ``is_causal`` is causal without a mask; eager attention attends to all keys."""
     modeling = modeling_of(type(module))
     return modeling is None or supports_sdpa(modeling)
 
@@ -144,7 +144,7 @@ def _form(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> MaskForm |
 
 
 def _eager_reason(module: nn.Module, kwargs: dict) -> str | None:
-    """What only the model's own function computes; None: torch's attention computes the same."""
+    """A feature that only the model's own function computes; None: torch's attention computes the same."""
     config = getattr(module, "config", None)
     if kwargs.get("output_attentions") or getattr(config, "output_attentions", False):
         return "attention whose weights are returned"

@@ -1,8 +1,8 @@
 """Masks for transformers' models: its own, with a note where one is a window and padding.
 
 transformers makes one mask for all layers and hands it to each. The kernel skips what a window or padding leaves out,
-but has to read a matrix. So the mask stays a matrix, right for whoever reads it, and carries what it is made of as an
-attribute, which is lost where a model makes another tensor of it.
+but has to read a matrix. So the mask stays a valid matrix for every reader, and carries its window and padding as an
+attribute, which is lost if a model makes another tensor of it.
 """
 
 import ast
@@ -41,7 +41,7 @@ def note_form(mask: Tensor, form: MaskForm) -> None:
 
 
 def noted_form(mask: Tensor | None) -> MaskForm | None:
-    """What `note_form` noted; None where nothing was, or where the mask was changed since."""
+    """The form that `note_form` stored; None without one, or if the mask has changed since."""
     if mask is None or torch.compiler.is_compiling():
         return None
     form, version = getattr(mask, _NOTE, (None, None))

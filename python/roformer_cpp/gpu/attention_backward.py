@@ -15,7 +15,7 @@ from .launch import checked_results
 from .tiles import padded, rows_of
 
 INFINITY = tl.constexpr(float("inf"))
-# Enough programs for any GPU; fixed, so that sums have the same order on all of them.
+# Enough programs for any GPU; fixed, so that sums have the same order on every GPU.
 TABLE_PROGRAMS = 1024
 
 
@@ -81,7 +81,7 @@ def keys_kernel(
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, PADDED_D: tl.constexpr, E: tl.constexpr, PADDED_E: tl.constexpr,
 ):  # fmt: skip
     """Gradients of N keys and values of a key head. key_sums and column_sums [B,H,S]: sums of the scores' gradients
-    over the queries, the second one without those of `reset_row`."""
+    over the queries; column_sums leaves out the gradients of `reset_row`."""
     b = tl.program_id(2).to(tl.int64)
     key_head = tl.program_id(1)
     own = tile.sequence_of(x, b, tl.program_id(0), True)
@@ -148,7 +148,7 @@ def queries_kernel(
     dropout_seed: tl.int64, dropout_stream: tl.int64,
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, PADDED_D: tl.constexpr, E: tl.constexpr, PADDED_E: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of M queries of a head. dscores [B,H,T,S]: those of the scores, 0 before the call."""
+    """Gradients of M queries of a head. dscores [B,H,T,S]: gradients of the scores, 0 before the call."""
     b = tl.program_id(2).to(tl.int64)
     h = tl.program_id(1)
     own = tile.sequence_of(x, b, tl.program_id(0), False)
@@ -277,7 +277,7 @@ def tables_kernel(
 
 
 def like(x):
-    """Room for a gradient of x, contiguous, whatever the strides of x."""
+    """Contiguous memory for a gradient of x, for any strides of x."""
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
@@ -381,8 +381,8 @@ class Backward:
         return {name: total.sum(0, keepdim=True) if rows.shape[0] == 1 else total}
 
 
-# The inputs whose gradients a kernel finds. That of reset_row is 0: all scores of a query at position 0 have the same
-# number of it, which the softmax cancels.
+# The inputs whose gradients a kernel computes. The gradient of reset_row is 0: all scores of a query at position 0
+# contain the same number from it, which cancels in the softmax.
 OF_KEYS = {"k", "v", "key_cos", "key_sin", "value_cos", "value_sin", "position_key", "reset_col", "key_score"}
 OF_QUERIES = {
     "q", "query_cos", "query_sin", "content_bias", "position_bias", "position_query", "pair_bias",

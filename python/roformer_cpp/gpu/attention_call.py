@@ -160,7 +160,7 @@ class Call:
         return table.transpose(0, 1)[positions].to(self.q.dtype)
 
     def rotation_gradients(self, x, dy, side, wanted):
-        """Gradients of the cosines and sines of R, given that of R x, if they are wanted."""
+        """Gradients of the cosines and sines of R from the gradient of R x, if they are wanted."""
         names = (f"{side}_cos", f"{side}_sin")
         if not wanted.intersection(names):
             return {}
@@ -169,7 +169,7 @@ class Call:
         return dict(zip(names, (dy_a * x_a + dy_b * x_b, dy_b * x_a - dy_a * x_b), strict=True))
 
     def pair_gradient(self, by_token, side):
-        """The gradient [H,P,D] of rows by position, given those of tokens, [B,tokens,H,D] float32."""
+        """The gradient [H,P,D] of rows by position, from the gradients by token, [B,tokens,H,D] float32."""
         rows = getattr(self, f"position_{side}").shape[1]
         positions = getattr(self, f"{side}_positions")
         if positions.shape[0] == 1:
@@ -297,7 +297,7 @@ def _ascend(positions, cu_seqlens):
 
 
 def sum_to(x, like):
-    """x summed over the dimensions that `like` shares: those of size 1, and heads [B,tokens,H,..] that it lacks."""
+    """x summed over the dimensions that have size 1 in `like`, and over heads [B,tokens,H,..] that `like` lacks."""
     if x.dim() == like.dim() + 1:
         x = x.sum(2) if like.dim() == 3 else x.reshape(like.shape)
     shared = [d for d in range(like.dim()) if like.shape[d] == 1 and x.shape[d] > 1]

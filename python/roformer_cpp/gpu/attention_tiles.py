@@ -1,15 +1,15 @@
 """Tiles of attention's scores in Triton, which the forward and the backward kernels share.
 
 A tile belongs to one query head of one sequence (an entry of the batch, or a packed sequence) and has M consecutive
-queries and N consecutive keys, numbered within the sequence. Scores are those of `core/terms/rf/attention_terms.h`,
-where rotations, ``u`` and ``w`` are applied before, so that a kernel reads
+queries and N consecutive keys, numbered within the sequence. `core/terms/rf/attention_terms.h` defines the scores.
+Rotations, ``u`` and ``w`` are applied before the kernels, so a kernel computes
 
     score(m,n) = s [ sum_d q_md G[r]_d k_nd + x_m . K[r] + y_n . Q[r] ] + pos(m,n) + kappa_n + P[m,n]
 
 with ``q = R^q q + u``, ``k = R^k k``, ``x = q + w`` and ``y = k`` without their rotations.
 
 Rows by distance are a product of the tile's vectors with all rows that the tile can meet, which is then read along its
-diagonals. That needs positions that ascend by one; other tiles go through their columns one by one, which is slow.
+diagonals. That needs positions that ascend by one; other tiles process their columns one by one, which is slow.
 
 `places` of a tile's rows and columns, which are queries and keys or keys and queries, is the tuple (positions of rows
 [M], of columns [N], first position of rows, of columns, whether both ascend by one).
@@ -164,7 +164,7 @@ def queries_of(x, own, n0, M: tl.constexpr, N: tl.constexpr):
 
 @triton.jit
 def allows_all(x, own, m0, n0, M: tl.constexpr, N: tl.constexpr):
-    """Whether it is certain, without reading a mask, that every query of the tile may attend to every key of it."""
+    """Whether every query of the tile may certainly attend to all its keys, decided without reading a mask."""
     whole = (m0 + M <= own[1]) & (n0 + N <= own[3])
     if x.mask is not None:
         whole = whole & False
@@ -423,7 +423,7 @@ def gated_sums(
 
 @triton.jit
 def places_of(x, own, b, m0, n0, M: tl.constexpr, N: tl.constexpr):
-    """Where a tile's queries and keys are; nothing is read if no term depends on it."""
+    """The positions of a tile's queries and keys; nothing is read if no term depends on them."""
     if x.query_positions is None:
         return 0, 0, 0, 0, False
     else:
@@ -437,7 +437,7 @@ def places_of(x, own, b, m0, n0, M: tl.constexpr, N: tl.constexpr):
         of_keys = start_n + j
         regular = own[7]
         if not regular:
-            # Tokens beyond the end continue the first one's position, so they make no tile irregular.
+            # Tokens beyond the end continue the first one's position, so they do not make a tile irregular.
             of_queries = tl.load(queries + m0 + i, mask=m0 + i < own[1], other=0)
             of_queries = tl.where(m0 + i < own[1], of_queries, start_m + i)
             of_keys = tl.load(keys + n0 + j, mask=n0 + j < own[3], other=0)

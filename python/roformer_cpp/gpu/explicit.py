@@ -1,4 +1,4 @@
-"""The functions of the Triton kernels by operations of PyTorch, for devices on which those do not run."""
+"""The functions of the Triton kernels by operations of PyTorch, for devices that cannot run the kernels."""
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ def drop_into(x: Tensor, y: Tensor, threshold: int, scale: float, seed: int, str
     key = [seed & _UINT32, seed >> 32 & _UINT32]
     low, high = stream & _UINT32, stream >> 32 & _UINT32
     words = [block & _UINT32, block >> 32, torch.full_like(block, low), torch.full_like(block, high)]
-    for _ in range(10):  # of Philox; a product of 64 bits wraps around, and its halves are those of the unsigned one
+    for _ in range(10):  # of Philox; a 64-bit product wraps around, and its halves equal the unsigned product's
         product0, product1 = words[0] * 0xD2511F53, words[2] * 0xCD9E8D57
         words = [
             (product1 >> 32 & _UINT32) ^ words[1] ^ key[0],

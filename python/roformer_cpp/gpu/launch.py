@@ -1,4 +1,4 @@
-"""What every operator needs: argument checks, memory for the results, the choice of the kernels, and the device."""
+"""Shared by all operators: argument checks, memory for the results, the choice of the kernels, and the device."""
 
 import functools
 import warnings

@@ -44,7 +44,7 @@ def register() -> None:
 
 
 def compute_by_kernels(key: str, operators: Iterable[str], **options: bool) -> None:
-    """Registers the functions of operators for a dispatch key; options: those of ``torch.library.Library.impl``."""
+    """Registers the functions of operators for a dispatch key; options: passed to ``torch.library.Library.impl``."""
     for operator in operators:
         _library("IMPL").impl(operator, _deferred(MODULES[operator], operator), key, **options)
 
@@ -58,7 +58,7 @@ def _deferred(module: str, name: str) -> Callable:
 
 @functools.cache
 def missing(device: torch.device) -> str | None:
-    """What the kernels need and ``device`` lacks, the end of a sentence "the kernel needs .."; None: they run on it.
+    """A requirement that ``device`` does not meet, as the end of a sentence "the kernel needs .."; None: kernels run.
 
     With TRITON_INTERPRET=1 they run on CPU tensors, for tests. CUDA is initialised only if ``device`` is a CUDA device.
     """

@@ -8,9 +8,9 @@ y the gradient of out, a_m = y_m / d_m and c_m = -(y_m . out_m) / d_m:
     d(R g_n) = P v_n              dg_n += c'              P = sum_m (R f_m) a_m^T    c' = sum_m c_m f_m
     dv_n = P^T (R g_n)
 
-Products of bfloat16 data are of bfloat16 numbers; those of float16 data of tf32 numbers, because sums and quotients
-leave the range of float16; those of float32 data of numbers split into tf32 parts. All are added in float32. Sums over
-chunks are added in float64. float64 data is computed in float64.
+Products use bfloat16 numbers for bfloat16 data; tf32 numbers for float16 data, because sums and quotients leave the
+range of float16; and numbers split into tf32 parts for float32 data. All are added in float32. Sums over chunks are
+added in float64. float64 data is computed in float64.
 """
 
 import math
@@ -68,7 +68,7 @@ def _require(is_true: bool, rule: str, got: object) -> None:
 
 
 def _check(call: _Call) -> None:
-    """The rules that the operator's Meta kernel leaves to core, but for the values of tensors on the device."""
+    """Checks the rules that the operator's Meta kernel leaves to core, except for values of tensors on the device."""
     (batch, queries, heads, features), keys = call.q.shape, call.k.size(1)
     key_heads, value_dim = call.v.shape[2:]
     for name, size in {"heads": heads, "key_heads": key_heads, "features": features, "value_dim": value_dim}.items():
@@ -147,7 +147,7 @@ def _sides(call: _Call) -> tuple[Side, Side]:
 
 
 def _chunks(call: _Call, tokens: int) -> tuple[Chunks, int]:
-    """The chunks of ``tokens`` coordinates, and their number; of packed sequences an upper bound of it, because their
+    """The chunks of ``tokens`` coordinates, and their number. For packed sequences it is an upper bound, because the
     lengths are on the device."""
     queries, keys = call.q.size(1), call.k.size(1)
     if call.cu_seqlens_q is None:
@@ -253,7 +253,7 @@ def linear_attention_kernel(*args: Tensor, **options: object) -> tuple[Tensor, T
 def _forward(launcher: _Launcher, out: Tensor, denominators: Tensor, state_after: Tensor | None) -> None:
     if launcher.chunk_count == 0:
         return
-    if denominators.numel() == 0:  # float64, of which the operator returns none
+    if denominators.numel() == 0:  # the operator returns no denominators for float64
         denominators = _float64_denominators(out)
     launcher.values(False, launcher.sums(True, state_after), out, denominators)
 

@@ -4,8 +4,8 @@ The forward and dv multiply features with a sum, and dq and dk values with a sum
 ``chunk_sums_kernel`` the sums of chunks of tokens, ``values_kernel`` the products with features, and
 ``feature_gradients_kernel`` the products with values; ``scan_kernel`` adds the chunks in order. In causal calls a token
 reads the sum of the chunks before it (S) or after it (P), and multiplies the pairs within its chunk. Memory is linear
-in the number of tokens: a sum for each chunk. There are no atomic operations, so results have the same bits in every
-run.
+in the number of tokens: a sum for each chunk. The kernels do not use atomic operations, so results have the same bits
+in every run.
 """
 
 import triton

@@ -63,7 +63,7 @@ class Spec(NamedTuple):
     block_features: tl.constexpr
     block_values: tl.constexpr
     real: tl.constexpr  # the dtype of sums
-    factor: tl.constexpr  # and that of the factors of products
+    factor: tl.constexpr  # the dtype of the factors of products
     precision: tl.constexpr
 
 
@@ -106,7 +106,7 @@ def existing(count, length, coordinates):
 
 @triton.jit
 def tokens_at(side, entry, first, count, length, coordinates):
-    """The int64 tokens at the coordinates, and which of them exist and are not masked."""
+    """The int64 tokens at the coordinates, and which tokens exist and are not masked."""
     tokens = (first + coordinates - (length - count)).to(tl.int64)
     exist = existing(count, length, coordinates)
     if side.mask is None:
@@ -118,7 +118,7 @@ def tokens_at(side, entry, first, count, length, coordinates):
 
 @triton.jit
 def load_exponents(exponents, place, key_head, coordinates, X_IS_KEY: tl.constexpr):
-    """The exponent of the last key at or before each coordinate; of the first key where there is none."""
+    """The exponent of the last key at or before each coordinate, otherwise ``before`` if set, or the first key's."""
     sequence, entry, x_first, x_count, y_first, y_count, length, _, _ = place
     first = x_first if X_IS_KEY else y_first
     count = x_count if X_IS_KEY else y_count
@@ -147,7 +147,7 @@ def border_decay(exponents, place, key_head, coordinates, X_IS_KEY: tl.constexpr
 
 @triton.jit
 def pair_factors(exponents, place, key_head, x_coordinates, y_coordinates, spec, X_IS_KEY: tl.constexpr):
-    """``[x, y]``: the factor of a pair, 0 where the query does not see the key."""
+    """``[x, y]``: the factor of a pair, 0 if the key is hidden from the query."""
     ahead = x_coordinates[:, None] - y_coordinates[None, :]
     seen = ahead <= 0 if X_IS_KEY else ahead >= 0
     if exponents.pointer is None:

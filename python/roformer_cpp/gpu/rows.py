@@ -24,7 +24,7 @@ def _arithmetic(x: Tensor) -> torch.dtype:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """``[.., C]`` as ``[N, C]``, of which any extent may be 0."""
+    """``[.., C]`` as ``[N, C]``; any extent may be 0."""
     return x.reshape(x.shape[:-1].numel(), x.size(-1))
 
 

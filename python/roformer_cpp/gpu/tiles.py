@@ -55,7 +55,7 @@ def blocks_of(lengths: Tensor, tokens: int, size: int) -> tuple[Tensor, Tensor]:
 
     Returns:
         The first block of each sequence and the end, ``[sequences + 1]``; and the sequence of each block. There are as
-        many blocks as any lengths can need; those beyond the end come last and belong to the last sequence.
+        many blocks as any lengths can need; blocks beyond the end come last and belong to the last sequence.
     """
     first = torch.nn.functional.pad(((lengths + size - 1) // size).cumsum(0), (1, 0))
     block = torch.arange(tokens // size + len(lengths), device=first.device)

@@ -110,7 +110,7 @@ def _written(ray: Any, result: "ray.data.Dataset", final: Path) -> "ray.data.Dat
 
 
 class Embedder:
-    """What an actor holds: the model, opened once."""
+    """The state of an actor: the model, opened once."""
 
     def __init__(self, model: str, column: str, into: str, dtype: str, threads: int, options: dict[str, Any]):
         from ..engine import Engine

@@ -10,7 +10,7 @@ from . import _cluster
 _WHERE = "prepare"
 # Of a part, after the process of its task was killed.
 _RETRIES = 20
-# What the dataset says in place of files.
+# Options for files, which the dataset replaces.
 _OF_FILES = ("documents", "field", "format", "input", "part", "quotes", "skip_bad_records", "test_input", "valid_input")
 
 

@@ -13,9 +13,9 @@ from .. import _checks, _child, _library
 from . import _cluster
 
 _WHERE = "serve"
-# What the deployment decides.
+# Options that the deployment sets.
 _NOT_OPTIONS = {"host", "model", "port", "quiet", "threads", "tls_cert", "tls_key", "unix_socket"}
-# Headers of one connection, and what the client of the Unix socket sets.
+# Headers of one connection, and headers that the client of the Unix socket sets.
 _OF_CONNECTIONS = {"connection", "content-length", "expect", "host", "keep-alive", "te", "transfer-encoding", "upgrade"}
 
 
@@ -70,7 +70,7 @@ def serve(
 
 
 class Server:
-    """What a replica holds: the program, which ends with it."""
+    """The state of a replica: the program, which ends with it."""
 
     def __init__(self, arguments: list[str]):
         self._folder = tempfile.TemporaryDirectory(prefix="roformer-")

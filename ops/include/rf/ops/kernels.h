@@ -12,8 +12,8 @@ namespace rf::ops {
 // Whether RF_KERNEL=ref. Throws c10::ValueError for an unknown instruction set, like any call of a kernel.
 bool reference_is_asked_for();
 
-// What the kernels of attention need and `device` lacks, the end of a sentence "it needs ..."; empty: they run there.
-// On a CUDA device they are those of the Python package, which answers; what is missing there warns the user, once.
+// The requirement of the attention kernels that `device` does not meet, as the end of a sentence "it needs ..."; empty:
+// they run there. For a CUDA device the Python package, which has its kernels, answers, and the user is warned once.
 std::string missing_on(c10::Device device);
 
 // rf_linear_backend (rf/linear.h) for float32, bfloat16 or float16 data with `rows` rows.
