@@ -128,7 +128,7 @@ class Writer {
     prompts_.clear();
   }
   int64_t refused() const { return refused_; }
-  // Tokens of all prompts, and the tokens that an earlier run or the prompt cache had computed.
+  // Tokens of all prompts, and how many were not computed again: earlier prompts or the prompt cache had them.
   int64_t read() const { return read_; }
   int64_t kept() const { return kept_; }
 

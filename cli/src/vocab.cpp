@@ -1,5 +1,5 @@
 // roformer vocab: trains a WordPiece vocabulary or byte-level BPE on documents, or writes the tokenizer of bytes, which
-// does not read any.
+// does not need documents.
 #include <algorithm>
 #include <filesystem>
 #include <memory>

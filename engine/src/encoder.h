@@ -123,7 +123,7 @@ class Encoder {
   // A cache for this model, which must attend to earlier tokens only: keys and values, or the sums of linear attention.
   // Throws Error for linear attention if a rotation may change within `capacity` tokens.
   std::unique_ptr<SequenceCache> make_cache(int64_t sequences, int64_t capacity) const;
-  // Whether a cache may be SharedRows: attention's only term is a rotation that stays while sequences grow to `tokens`.
+  // Whether a cache may be SharedRows: attention has no term but a rotation that stays as sequences grow to `tokens`.
   bool may_share_rows(int64_t tokens) const;
   SharedRows::Shape shared_shape(int64_t sequences) const {
     return {config_.num_hidden_layers, config_.hidden_size, bytes_of(dtype_), sequences};

@@ -19,8 +19,8 @@ namespace rf::engine {
 
 namespace {
 
-// The probabilities of the greatest `count` scores, the first among equal scores; 0 for the others. They are shares of
-// the sum over all scores, or with shares_one of the sum over the kept ones.
+// The probabilities of the greatest `count` scores, the first among equal scores; 0 for the others. The softmax is over
+// all scores, or with shares_one over the kept scores only.
 void keep_greatest(std::span<float> scores, int64_t count, bool shares_one) {
   const float most = *std::ranges::max_element(scores);
   std::vector<float> order(scores.begin(), scores.end());

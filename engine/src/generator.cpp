@@ -162,7 +162,7 @@ struct Generator::Impl {
     return std::ranges::mismatch(prompt.first(prompt.size() - 1), known).in1 - prompt.begin();
   }
 
-  // what: the subject of the message, which needs a model whose tokens keep their states.
+  // Throws Error unless the model's tokens keep their states. what: the beginning of the message.
   void check_keeps_states(const char* what, int64_t tokens) const {
     if (decoder.keeps_states(tokens)) return;
     fail(kGeneratorWhere,
@@ -361,7 +361,7 @@ struct Generator::Impl {
     }
   }
 
-  // Adds the input of the next pass: prompts, or a token of each text. nullopt: run the pass; else: the run continues.
+  // Adds the input of the next pass: prompts, or a token of each text. nullopt: run it; else whether the run goes on.
   std::optional<bool> begin_step() {
     admit();
     if (!admitted.empty()) return std::nullopt;

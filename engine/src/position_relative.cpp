@@ -20,7 +20,7 @@ using Index = std::function<int64_t(int64_t distance)>;  // a row
 
 constexpr int64_t kFarthest = 128;  // of T5
 
-// Each direction has half of the buckets: the first half of its buckets hold one distance each, the last starts at 128.
+// Each direction has half of the buckets: the first half of them hold one distance each, the last all from 91 on.
 int64_t t5_bucket(int64_t distance) {
   constexpr int64_t kSide = PositionSpec::kBucketsRead / 2, kExact = kSide / 2;
   const int64_t side = distance < 0 ? kSide : 0, far = std::abs(distance);

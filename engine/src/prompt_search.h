@@ -76,7 +76,7 @@ class PromptSearch {
   std::vector<float> row_;
 };
 
-// Throws Error if the scores of `tokens` tokens would exceed float32.
+// Throws Error if the scores of `tokens` tokens would leave the range of float32.
 void check_length_penalty(const char* where, double length_penalty, int64_t tokens);
 
 }  // namespace rf::engine

@@ -127,7 +127,7 @@ struct RequestQueue::Impl {
   using Clock = std::chrono::steady_clock;
   static constexpr size_t kLevels = 2;  // a batch, and one while it pauses
   // Shares of the time of a batch: its run before a pause, the batch in the pause, and its whole time if few requests
-  // wait, when its layers are short, so that a pause comes soon.
+  // wait. Its layers are short then, so a pause comes soon.
   static constexpr double kPauseShare = 1.0 / 24, kPausedShare = 1.0 / 12, kAloneShare = 1.0 / 8;
   // Of the time of a batch that ran together: the longest wait for its requests to return.
   static constexpr double kReturnShare = 1.0 / 4;
@@ -227,8 +227,8 @@ struct RequestQueue::Impl {
     if (is_asked && (seconds >= options.batch_s || !is_crowded())) run_next(lock);
   }
 
-  // Whether more requests wait than fit into a pause, not counting requests that need many batches: then large batches
-  // serve all requests sooner.
+  // Whether more requests wait than fit into a pause, not counting requests too long for one batch: then large
+  // batches serve all requests sooner.
   bool is_crowded() const {
     int64_t waiting = 0, room = 0;  // tokens
     for (const Request& each : requests) {

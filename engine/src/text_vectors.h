@@ -1,4 +1,4 @@
-// Parts of text vectors besides a transformer and the steps on its rows (rf/engine/embedder.h).
+// Computations of text vectors outside the transformer and the steps on its rows (rf/engine/embedder.h).
 #pragma once
 
 #include <span>

@@ -15,7 +15,7 @@ namespace {
 // A file or a directory; pipes and devices store nothing that writing could replace.
 bool is_kept(const struct stat& status) { return S_ISREG(status.st_mode) || S_ISDIR(status.st_mode); }
 
-// Checks that an output can be created: its directory, or the existing one above it, must be writable.
+// Checks that an output can be created: a directory, or the nearest one above a path that is absent, must be writable.
 void check_can_be_made(const std::string& path) {
   std::error_code error;
   std::filesystem::path at = std::filesystem::absolute(path, error);

@@ -67,7 +67,7 @@ bool lists(const ModelFamily& family, std::string_view key) {
   return std::ranges::find(family.keys, key) != family.keys.end();
 }
 
-// Whether a family reads kGroupedKeys: an encoder lists them; a decoder does unless one matrix is fused_qkv.
+// Whether a family reads kGroupedKeys: it lists them, or is a decoder with separate queries, keys and values.
 bool has_grouped_keys(const ModelFamily& family) {
   return lists(family, kGroupedKeys[0]) ||
          (family.heads == Family::kDecoder && family.block.fused_qkv == BlockSpec::Fused::kNone);

@@ -33,7 +33,7 @@ constexpr int64_t kDefaultTokens = 2048;
 constexpr int64_t kDefaultBytes = int64_t{256} << 20;  // of what save_model writes
 constexpr int64_t kMaxBytes = int64_t{4} << 30;
 constexpr int64_t kShortTokens = 17;                  // of a sequence whose terms are compared with the stored ones
-constexpr int64_t kLongestProbed = int64_t{1} << 24;  // an encoding that reads as many tokens is unlimited
+constexpr int64_t kLongestProbed = int64_t{1} << 24;  // an encoding that reads this many tokens counts as unlimited
 
 constexpr TranslationSide kSides[] = {TranslationSide::kEncoder, TranslationSide::kDecoder};
 

@@ -190,7 +190,7 @@ class Connection {
     co_return error;
   }
 
-  // Reads the first bytes of a request. False if the time ran out or the server stops.
+  // Reads the first bytes of a request. False if none came: the time ran out, the client left, or the server stops.
   asio::awaitable<bool> request_begins() {
     boost::system::error_code error = asio::error::operation_aborted;
     auto token = asio::redirect_error(asio::use_awaitable, error);

@@ -15,7 +15,7 @@ namespace rf::server {
 // or that gives a field twice.
 nlohmann::json parse_object(std::string_view body);
 
-// All throw HttpError (400) that names the field, if a required field is missing or has another type.
+// All throw HttpError (400) that names the field, if a required field is missing or any field has another type.
 class Fields {
  public:
   explicit Fields(const nlohmann::json& object) : object_(object) {}
@@ -31,7 +31,7 @@ class Fields {
   std::vector<std::string> texts(const char* name) const;
   // The first one if it is absent.
   std::string one_of(const char* name, std::initializer_list<const char*> allowed) const;
-  // Refuses other values of a field that this server does not support.
+  // Refuses every other value of a field that other servers support and this server does not.
   void only(const char* name, const nlohmann::json& allowed) const;
 
  private:

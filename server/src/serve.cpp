@@ -137,7 +137,7 @@ Listener listen(asio::io_context& context, const ServerOptions& options) {
   }
 }
 
-// The number of connections with file descriptors, after a reserve for the models and the process.
+// `wanted` connections, or fewer if file descriptors do not suffice, besides those of the models and the process.
 int64_t allowed_connections(int64_t wanted) {
   constexpr int64_t kOthers = 64;
   rlimit limit{};

@@ -288,7 +288,7 @@ bool AnswerReader::read_header(End end) {
 
 // Analysis is reasoning, a message to a function is a call, and all else is content.
 bool AnswerReader::read_message(End end, Part& part) {
-  size_t mark = held_.size(), next = mark, begins = mark;  // ends of the message, of its mark; begin of a possible mark
+  size_t mark = held_.size(), next = mark, begins = mark;  // ends of the message and its mark; start of a possible mark
   for (const std::string_view each : kMessageEnds) {
     if (const size_t found = held_.find(each); found < mark) next = (mark = found) + each.size();
     begins = std::min(begins, held_.size() - begun(held_, each));

@@ -198,8 +198,8 @@ struct Continuer::Impl {
     return std::ranges::any_of(tokenizer.added_tokens(), is_same) || tokenizer.decode({id}) == string;
   }
 
-  // The text that new tokens add to a prompt, token by token. The new tokens are decoded without the prompt by a prefix
-  // language model, and if they would change the prompt's text.
+  // The text that new tokens add to a prompt, token by token. They are decoded without the prompt for a prefix language
+  // model, and for other models if they would change the prompt's text.
   class NewText {
    public:
     NewText(const Impl& continuer, std::span<const int32_t> prompt, Decoding decoding)

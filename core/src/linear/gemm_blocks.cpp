@@ -193,7 +193,7 @@ float float_of(rf_block_type type, uint16_t bits) {
                                                          : to_arithmetic(std::bit_cast<Float16>(bits));
 }
 
-// Products of finite fp16 are finite; products of MXFP4 may overflow.
+// Products of finite fp16 are finite; products of MXFP4 need not be.
 bool is_finite(const BlockForm& form, const BlockFields& fields) {
   const float minimum = has_minimum(form.scales) ? float_of(form.type, fields.minimum) : 0;
   return std::isfinite(float_of(form.type, fields.scale) * kFp4Values[7]) && std::isfinite(minimum);

@@ -1,7 +1,7 @@
 // ESM-2 (Lin et al. 2023, doi 10.1126/science.ade2574), a protein language model: norms before the parts of a layer,
 // and rotations; and its forerunner ESM-1b (Rives et al. 2021, doi 10.1073/pnas.2016239118), with trained positions.
-// Training chose 15 % of the tokens and masked 80 % of the chosen ones, whose embeddings are 0; the embeddings of other
-// texts are scaled to the same share.
+// Training chose 15 % of the tokens and replaced 80 % of these by masks, whose embeddings are 0; the embeddings of
+// other texts are scaled to the same share.
 #include "../rotary_report/parts.h"
 #include "family.h"
 #include "rf/io/error.h"

@@ -9,7 +9,7 @@ namespace rf {
 
 namespace {
 
-// Adds layer_types if use_sliding_window is true and the file lacks it: layers without a rotation get windows.
+// With use_sliding_window, adds layer_types if absent: layers without a rotation get windows, if sliding_window is set.
 void write_layer_types(nlohmann::json& object, const std::string& where) {
   const nlohmann::json* const listed = given(object, "layer_types");
   const bool slides = object.value("use_sliding_window", nlohmann::json()) == true;

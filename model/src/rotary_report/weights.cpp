@@ -113,7 +113,7 @@ class WeightChecker {
                fmt::format("heads of queries, keys and values * head size = {} * {}", all, size));
   }
 
-  // Multi-head latent attention: one matrix projects the latent vector and the rotated part of a key.
+  // Multi-head latent attention: one matrix computes the latent vector and the rotated part of a key.
   void check_latent() {
     const auto size_of = [&](const char* key) {
       const nlohmann::json* const value = given(*facts_.config, key);

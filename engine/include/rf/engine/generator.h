@@ -77,7 +77,7 @@ struct PromptOrigin {
 // A hash of the configuration and the weights of a directory or a GGUF file. Throws Error for an unreadable file.
 RF_ENGINE_API std::string hash_of_model(const std::string& path);
 
-// Throws Error for options that are invalid for every model of this vocabulary size; 0: for every model.
+// Throws Error for options that are invalid for a vocabulary of this size; 0: unknown, then refuses all token ids.
 RF_ENGINE_API void check_options(const GenerationOptions& options, int64_t vocab_size);
 
 struct Generated {
@@ -124,8 +124,8 @@ class RF_ENGINE_API Generator {
   // The same in steps: begin, step until it returns false, take the results.
   void begin(std::vector<std::vector<int32_t>> prompts, const GenerationOptions& options);
   bool step();
-  // step() of several generators of one model. Generators without a draft and linear attention compute their tokens in
-  // one pass. Each gets the numbers and the error that it would get alone.
+  // step() of several generators of one model. Generators with neither a draft nor linear attention compute their
+  // tokens in one pass. Each gets the numbers and the error that it would get alone.
   struct Step {
     Generator* generator;
     bool goes_on = false;
@@ -133,7 +133,7 @@ class RF_ENGINE_API Generator {
   };
   static void step_together(std::span<Step> steps);
   std::vector<std::vector<Generated>> take();
-  // Tokens of the run's prompts that were not computed again; of `prompt`: that the next run would not compute again.
+  // The number of prompt tokens that the run did not compute; with `prompt`, the number if it begins the next run.
   int64_t kept_tokens() const;
   int64_t kept_tokens(std::span<const int32_t> prompt) const;
   Drafted take_drafted();  // of the run, since the last call

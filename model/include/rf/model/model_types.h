@@ -1,4 +1,4 @@
-// Which models can be opened: the values of model_type in config.json, from the tables of the readers. Finds models.
+// Which models can be opened: the values of model_type in config.json, from the readers' tables; and where models are.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,8 +1,8 @@
 // JSON schemas (https://json-schema.org, draft 2020-12) as grammars: which texts a model may write.
 //
 // A text is one JSON value that the schema allows, in a restricted form. The properties of an object come in the order
-// of the schema, each once; additionalProperties must allow any others. White space is a space, or a line break and up
-// to 20 spaces or tabs.
+// of the schema, each once; others only if additionalProperties allows them. White space is a space, or a line break
+// and up to 20 spaces or tabs.
 #pragma once
 
 #include <memory>
