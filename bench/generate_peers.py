@@ -5,8 +5,8 @@ Greedy search from one prompt, from eight prompts together, and with four beams.
 first; a difference ends the run. The best round of each side counts, including prompts. The share compares the bytes of
 weights that a step must read, per second, with the bytes that a sum of 256 MiB reads per second, in the same rounds.
 
-The second table has GGUF files of one Llama shape with random weights of each type. The logits must agree with the
-weights unpacked to float32; then the time of new tokens counts, without the prompt.
+The second table has GGUF files of one Llama shape with random weights of each type. The logits must equal those of the
+weights unpacked to float32, up to rounding; then the time of new tokens counts, without the time of the prompt.
 """
 
 import ctypes

@@ -10,7 +10,7 @@ determinism  20 calls give the same bits
 rope         bandwidth as a share of a copy from device memory to device memory
 attention    16 heads, bfloat16; peers: SDPA (flash), FlexAttention with a captured table, and SDPA with a matrix
 linear       linear attention at 65,536 positions
-training     RoFormer-base, 64 x 512 tokens, and transformers: tokens per second, peak memory
+training     RoFormer-base, 64 x 512 tokens, compared with transformers: tokens per second, peak memory
 pretraining  two minutes on sentences of a small grammar, whose loss must follow float32 on the CPU
 
 Sides are verified before they are timed, take turns in windows of one process, and are reported by medians. A unit that
@@ -430,7 +430,7 @@ def compile_kernels(parts: list[str]) -> dict:
     options = dict(mp_context=multiprocessing.get_context("spawn"), initializer=gpu_run.start, initargs=(RUN.dry, True))
     with ProcessPoolExecutor(RUN.sizes.workers, **options) as pool:
         futures = {job: pool.submit(attempt, *job) for job in jobs}
-    # f.exception(): the process died.
+    # attempt() catches the errors of units, so f.exception() is set only if the process died.
     messages = {" ".join(job): f.exception() or f.result()[1] for job, f in futures.items()}
     failed = {job: str(message) for job, message in messages.items() if message}
     return {"rows": [{"units": len(jobs)}], "failed": failed, "seconds": time.perf_counter() - start}

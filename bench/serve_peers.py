@@ -7,8 +7,9 @@ library), each behind FastAPI and uvicorn (uvloop), where one thread computes th
 batches.
 
 All servers run together, and one is asked at a time: first for the same texts, whose vectors must have a cosine of
-0.9999 with the first side's, then by wrk with one thread and the given connections. Each connection sends a request as
-soon as it has a reply. The medians over the rounds count. The CPU time of wrk is reported as a share of all cores.
+0.9999 with the first side's, then by wrk with one thread and the given number of connections. Each connection sends
+a request as soon as it has a reply. The medians over the rounds count. The CPU time of wrk is reported as a share of
+all cores.
 """
 
 import argparse
@@ -37,7 +38,7 @@ OURS, MODEL = "roformer", "model"
 TABLES = ["serve_peers minilm", "serve_peers modernbert"]
 SMALLEST_COSINE = 0.9999
 LONGEST = 512
-# Each thread of wrk has its own state; done() has the main thread's.
+# Each thread of wrk has its own Lua state; done() runs in the main thread's.
 SCRIPT = """
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"

@@ -1,5 +1,5 @@
 """X-19: every encoding of the table in a small language model of bytes, read at multiples of its training length, and
-the time of attention with it. It does not judge a claim, so it works without a rule.
+the time of attention with it. This experiment does not judge a claim, so claims.yaml does not have a rule for it.
 
 Each encoding has its own comparison, <scale>/runs/atlas/<encoding>, so adding one to the table leaves the results of
 the others unchanged.

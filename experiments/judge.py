@@ -84,7 +84,7 @@ def holm(p):
 @dataclass(frozen=True)
 class Contrast:
     """The mean of an arm, minus the mean of the arm `against` if given, is within bounds. It fails if the mean is shown
-    to be at the other side of `opposite`, by default outside of the region."""
+    to be on the other side of `opposite`, by default outside of the region."""
 
     measure: str
     arm: str

@@ -4,11 +4,12 @@ The weights w(m, n) of causal linear attention come from a recurrence, whose sta
 earlier ones. The state holds at least as many vectors as the rank of the block of w whose rows are the tokens from some
 place to the end and whose columns are the tokens before that place, and a recurrence with exactly that many exists
 (Dewilde and van der Veen 1998, Time-Varying Systems and Computations, chapter 3). An encoding fits if that rank does
-not grow with the number of tokens. The measured number is the rank of the lower left block, for two kinds of w:
+not grow with the number of tokens. The measured number is the rank of the block below and left of the middle, for two
+kinds of w:
 
 sum: the scores of attention with features phi(q), phi(k) in the place of q and k, as Eq. 19 has them with RoPE: a
 rotation rotates features, and a term is added to their product. factor: phi(q).phi(k) exp(s), where s is the encoding's
-addition to a score of q and k in softmax attention. The kind with the lower rank counts.
+addition to a score of q and k in softmax attention. The kind with the lower number counts.
 
 Numbers per query, which do not weight keys, are left out of both. Queries, keys and parameters are drawn, so for terms
 that read the text (fox, cope, path) it is the rank of one text.

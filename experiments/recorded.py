@@ -109,7 +109,7 @@ class Recorded:
 
 
 def read(folders):
-    """The Recorded of folders. If an experiment has several results, the larger scale decides, then the newer one.
+    """The Recorded of folders. Of several results of an experiment, the larger scale counts, then the newer result.
 
     Raises OSError, or ValueError that names the file and the error.
     """

@@ -3,8 +3,8 @@ similarity better than the RoFormer that it started from? No model is trained on
 its dev part chooses the rate, and which vector of the plain model is read.
 
 The pairs are questions that people have judged to ask the same. The body is pretrained without labels on the sentences
-of the same sets, and of inference sets, whose sentences resemble STS-B's more. Cosines of token counts show how much
-the words alone say.
+of the same sets, and of sets for natural language inference, whose sentences resemble STS-B's more. Cosines of token
+counts show how much the words alone say.
 """
 
 from .language_models import design, masked_run, settings_of, train

@@ -193,8 +193,8 @@ def records_of(data, counts):
 
 def read_rulings(data):
     """{split: judgments}. Within each cause of the training part, every fifth pair of judgments is for choosing the
-    epoch: a pair, because a single judgment would lack a similar one. A text in several parts stays in only one: test
-    before valid before train."""
+    learning rate: a pair, because a single judgment would lack a similar one. A text in several parts stays in only
+    one: test before valid before train."""
     parts, seen = {"train": [], "valid": [], "test": []}, defaultdict(int)
     for ruling in read_lines(data / DOCUMENTS):
         split = "test"

@@ -55,8 +55,8 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true
 with_tests=$(cached ROFORMER_TESTS)
 [ "$tests" = 0 ] || with_tests=ON
 
-# pip uses one core, so a build runs meanwhile. The final build reports its errors. The job is a process group, which
-# ends with this script.
+# pip uses one core, so a build runs meanwhile. The build at the end reports what fails in this one. The job is a
+# process group, which ends with this script.
 build_beside_pip() {
   set -m
   { ROFORMER_PYTHON=$python cmake --preset release -DROFORMER_TESTS="${with_tests:-OFF}" -DROFORMER_TORCH=OFF \

@@ -93,7 +93,7 @@ variable_list in_places(const std::array<bool, kCount>& wanted, const std::vecto
 //   kWhere, kHint     the operator's name in messages; where derivatives of higher order are
 //   inputs(call)      its differentiable arguments, an array of pointers; kInputNames: their names
 //   kKept             the number of results that the backward reads, the first ones; only the first has gradients
-//   backward          optional: computes the gradients of the inputs in place of the backward operator
+//   backward          optional: computes the gradients of the inputs if the backward operator does not return them all
 template <class Operator>
 struct OperatorFunction : torch::autograd::Function<OperatorFunction<Operator>> {
   using Call = typename Operator::Call;

@@ -62,7 +62,7 @@ class Child:
 
     def follow(self, look: Callable[[], bool]) -> bool:
         """Waits for the end of the command, and calls ``look`` now and then and once after the end. The command is
-        interrupted if ``look`` returns False, or if anything raises; the exception is passed on after the end.
+        interrupted if ``look`` returns False, or if anything raises, and then the exception is passed on after the end.
 
         Returns:
             Whether it ran to its end; False if a signal stopped it.

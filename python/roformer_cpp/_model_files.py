@@ -83,7 +83,7 @@ class ModelFiles:
 
     @staticmethod
     def _joined(name: str) -> str:
-        """The name of a tensor that a file may join: queries, keys and values, or gate and up."""
+        """The name of the joined tensor that a file may have instead: queries, keys and values, or gate and up."""
         for part in (".attention.self.query.", ".attention.self.key.", ".attention.self.value."):
             if part in name:
                 return name.replace(part, ".attention.self.query_key_value.")

@@ -31,7 +31,7 @@ class Linear(nn.Linear):
 
 
 def _is_changed(module: nn.Module) -> bool:
-    """Whether it has hooks, or an instance's ``forward``, as accelerate sets it."""
+    """Whether it has hooks, or a ``forward`` that was set on the instance, as accelerate does."""
     return "forward" in vars(module) or any(getattr(module, hooks) for hooks in _HOOKS)
 
 
@@ -305,7 +305,7 @@ def encode(
 
 
 class Body(nn.Module):
-    """The model below all heads."""
+    """The part of a model that all heads have below them."""
 
     forward = encode
 

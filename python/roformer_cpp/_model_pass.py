@@ -193,7 +193,7 @@ class Pass:
             self._check_sums(before)
 
     def _places(self, ids: Tensor, positions: Tensor | None, before: int) -> tuple[Tensor, Tensor]:
-        """The positions of the tokens, and their positions in the table of positions."""
+        """The positions of the tokens, and the positions by which they read the table of positions."""
         device = ids.device if torch.compiler.is_compiling() else "cpu"  # where the host reads their values
         with apart(positions):
             where = torch.arange(before, before + ids.shape[1], device=device) if positions is None else positions

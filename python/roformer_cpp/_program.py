@@ -1,4 +1,5 @@
-"""The script `roformer` of an installed package: replaces itself by its program, except for commands in Python."""
+"""The script `roformer` of an installed package: replaces itself by the package's program, except for commands in
+Python."""
 
 import importlib
 import os

@@ -68,11 +68,11 @@ class TextEncoder:
         _checks.prompt(_WHERE, self.prompts, None, self.default_prompt_name)
 
     def encode_query(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
-        """As ``encode`` of queries, with the prompt ``query`` where none is given."""
+        """As ``encode`` of queries, with the prompt ``query`` if no other is given."""
         return self._encode_as("query", ("query",), sentences, prompt_name, options)
 
     def encode_document(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
-        """As ``encode`` of documents, with the prompt ``document``, ``passage`` or ``corpus`` where none is given."""
+        """As ``encode`` of documents, with the prompt ``document``, ``passage`` or ``corpus`` if no other is given."""
         return self._encode_as("document", ("document", "passage", "corpus"), sentences, prompt_name, options)
 
     def _encode_as(self, task: str, prompts: tuple, sentences: Any, prompt_name: str | None, options: dict) -> Any:

@@ -1,4 +1,4 @@
-"""Loads torch and the libraries for it: what uses the operators or the models imports this module first."""
+"""Loads torch and the libraries for it. Modules that use the operators or the models import this module first."""
 
 from . import _checks, _library
 

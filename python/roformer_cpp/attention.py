@@ -66,10 +66,11 @@ def attention(
         cu_seqlens: packed sequences: int32 or int64 ``[sequences + 1]``, rising from 0 to T; with B = 1, sequence i is
             tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``. Not with ``mask``.
         cu_seqlens_k: the same for the keys. Default: ``cu_seqlens``.
-        prefix: integers ``[B]``, or ``[sequences]`` with ``cu_seqlens``: every query of an entry may attend to its
-            first so many keys, also to those after it. With ``is_causal`` it is the mask of prefix language models
-            (UniLM, arXiv 1905.03197): tokens of the prefix see each other, later ones all that is before them. No array
-            ``[T, S]`` is made. Not with a window that is limited to the left or not at all.
+        prefix: integers ``[B]``, or ``[sequences]`` with ``cu_seqlens``: every query of an entry may attend to this
+            number of its first keys, also to keys after it. With ``is_causal`` it is the mask of prefix language models
+            (UniLM, arXiv 1905.03197): tokens of the prefix see each other, and later tokens see all tokens before them.
+            No array ``[T, S]`` is made. Only with a window that is limited on the right side alone, as with
+            ``is_causal``.
         kernel: ``"fused"``: a tiled kernel for float32, bfloat16 and float16, on CPUs and, with Triton, on GPUs; memory
             linear in T, first derivatives only. ``"explicit"``: torch operations, any dtype, derivatives of any order.
             ``"ref"``: float64 loops. ``"auto"``: fused where it can compute the call, else explicit.

@@ -28,7 +28,7 @@ class BGEM3FlagModel(VectorEncoder):
         query_instruction_for_retrieval: text before each query.
         query_max_length, passage_max_length: tokens of a query and of another text, with special tokens, if they are
             fewer than the directory's.
-        return_dense, return_sparse, return_colbert_vecs: what calls return.
+        return_dense, return_sparse, return_colbert_vecs: the kinds of vectors that calls return.
 
     Raises:
         FileNotFoundError, RuntimeError, ValueError, TypeError: as for :class:`Engine`.
@@ -72,13 +72,14 @@ class BGEM3FlagModel(VectorEncoder):
             sentences: a list of strings, or one string.
             batch_size: ignored: sentences are not padded, and neither results nor speed depend on it.
             max_length: tokens of a sentence. Default: ``passage_max_length``.
-            return_dense, return_sparse, return_colbert_vecs: what is returned. Default: as the class says.
+            return_dense, return_sparse, return_colbert_vecs: the kinds of vectors to return. Default: the
+                arguments of the class.
             options: ``prompt``, text before each sentence.
 
         Returns:
             A dictionary with ``dense_vecs``, float32 ``[sentences, dimension]``; ``lexical_weights``, a dictionary for
             each sentence of the ids of its tokens, as strings, and their weights; and ``colbert_vecs``, a list of
-            float32 ``[tokens, dimension]``. What is not returned is None. For one string its result alone.
+            float32 ``[tokens, dimension]``. Kinds that are not returned are None. For one string its result alone.
         """
         if unknown := set(options) - {"prompt"}:
             raise TypeError(f"[{_WHERE}] arguments must be those of encode, got {_checks.shown(min(unknown))}")
@@ -119,7 +120,7 @@ class BGEM3FlagModel(VectorEncoder):
         return np.array([[score(one, other) for other in lexical_weights_2] for one in lexical_weights_1])
 
     def colbert_score(self, q_reps: np.ndarray, p_reps: np.ndarray) -> float:
-        """MaxSim of the vectors of a query's tokens and those of a passage, divided by the number of the first."""
+        """MaxSim of the token vectors of a query and of a passage, divided by the number of the query's vectors."""
         return float((q_reps @ p_reps.T).max(1).mean())
 
     def convert_id_to_token(self, lexical_weights: Any) -> Any:

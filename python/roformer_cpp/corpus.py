@@ -41,7 +41,7 @@ def vocab(
         threads, verbose: as for :func:`roformer_cpp.pretrain`.
 
     Returns:
-        What the command prints: ``size``, ``hash`` and ``output``, and with ``input`` numbers of what was read.
+        The result of the command: ``size``, ``hash`` and ``output``, and with ``input`` also counts of the input.
 
     Raises:
         ValueError, FileNotFoundError, RuntimeError, ImportError: as for :func:`prepare`.
@@ -97,7 +97,7 @@ def prepare(
         seed, threads, verbose: as for :func:`roformer_cpp.pretrain`.
 
     Returns:
-        What the command prints: numbers of ``documents``, ``train_tokens``, ``valid_tokens`` and others.
+        The result of the command: numbers of ``documents``, ``train_tokens``, ``valid_tokens`` and others.
 
     Raises:
         ValueError: an argument, or a record, breaks a rule.
@@ -120,7 +120,7 @@ def merge(input: Sequence[File], output: File, *, verbose: bool = False) -> dict
         verbose: as for :func:`roformer_cpp.pretrain`.
 
     Returns:
-        What the command prints, as for :func:`prepare`.
+        The result of the command, as for :func:`prepare`.
 
     Raises:
         ValueError: a part is missing, given twice, or made with other settings than the first.

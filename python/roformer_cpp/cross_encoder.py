@@ -83,7 +83,7 @@ class CrossEncoder:
 
     @property
     def activation_fn(self) -> str:
-        """What is made of the logits: the name of one of the activations."""
+        """The name of the activation that is applied to the logits."""
         return self._info["activation"]
 
     def predict(

@@ -19,7 +19,7 @@ from .terms import TermLists, Terms
 
 @dataclass(frozen=True)
 class EncodingShape:
-    """What an encoding may know of the model around it."""
+    """The sizes and settings of a model that its encoding may depend on."""
 
     num_hidden_layers: int
     num_attention_heads: int
@@ -35,20 +35,19 @@ class EncodingShape:
 class CustomEncoding(nn.Module):
     """Base class of position encodings written in Python.
 
-    Made by its constructor with an :class:`EncodingShape` and the encoding's own keys. Parameters and buffers are those
-    of any ``nn.Module``: the constructor registers them, and a saved model has the parameters and the persistent
-    buffers, which must be floating-point or int64. ``register_encoding`` gives the class a name, under which it takes
-    part wherever a built-in one does: ``encoding``, ``combine_encodings``, ``attention``, ``build_model``,
-    ``load_model``.
+    The constructor gets an :class:`EncodingShape` and the encoding's own keys. It registers parameters and buffers as
+    in any ``nn.Module``. A saved model has the parameters and the persistent buffers, which must be floating-point or
+    int64. ``register_encoding`` gives the class a name, by which ``encoding``, ``combine_encodings``, ``attention``,
+    ``build_model`` and ``load_model`` accept it like a built-in encoding.
 
     A forward pass calls :meth:`words`, :meth:`input` and :meth:`shared` once, and :meth:`layer_input`,
-    :meth:`token_numbers` and :meth:`layer_terms` for each layer. What a subclass does not define is not called. The
-    engine refuses a saved model whose encoding defines :meth:`words`, :meth:`input` or :meth:`layer_input`, or reads
-    tokens or vectors, by that name.
+    :meth:`token_numbers` and :meth:`layer_terms` for each layer. The pass does not call methods that a subclass lacks.
+    The engine refuses a saved model whose encoding defines :meth:`words`, :meth:`input` or :meth:`layer_input`, or
+    reads tokens or vectors; the error names this part.
 
     Attributes:
         numbers_per_token: how many numbers :meth:`token_numbers` computes from a token's input of a layer, as the
-            forget gates of fox; :meth:`layer_terms` then gets those of all keys. 0: none.
+            forget gates of fox; :meth:`layer_terms` then gets the numbers of all keys. 0: none.
         reads_vectors: where a subclass sets it to true, :meth:`layer_terms` also gets the layer's queries and keys.
         scales_scores: false where terms have ``scale`` 1, as T5's: a model then draws the projections of queries and
             keys with the deviations 1/sqrt(C D) and 1/sqrt(C), as T5's authors do.
@@ -68,7 +67,7 @@ class CustomEncoding(nn.Module):
         return words
 
     def input(self, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """What is added to the input embeddings, ``[1 or B, T, embedding_size]``.
+        """The vectors that are added to the input embeddings, ``[1 or B, T, embedding_size]``.
 
         ``None``, and then for all positions: nothing.
 
@@ -79,7 +78,7 @@ class CustomEncoding(nn.Module):
         return None
 
     def layer_input(self, layer: int, shared: object) -> Tensor | None:
-        """What is added to the input of a layer's queries, keys and values, ``[1 or B, T, hidden_size]``.
+        """The vectors that are added to the input of a layer's queries, keys and values, ``[1 or B, T, hidden_size]``.
 
         ``None``, and then for all positions: nothing. Neither :meth:`token_numbers` nor the residual connection
         contains it.
@@ -91,7 +90,7 @@ class CustomEncoding(nn.Module):
         raise NotImplementedError("[encoding] token_numbers must be defined where numbers_per_token is not 0, got none")
 
     def shared(self, positions: Tensor, key_positions: Tensor, dtype: torch.dtype) -> object:
-        """What all layers share: anything, which :meth:`layer_terms` gets.
+        """An object of any kind that all layers share; :meth:`layer_terms` gets it.
 
         Args:
             positions, key_positions: int64 ``[1 or B, T]`` and ``[1 or B, S]``; the same tensor in self-attention.

@@ -38,7 +38,7 @@ _HELP = """\
 
 
 def main(command: str, arguments: Sequence[str] | None = None) -> int:
-    """What ``python -m roformer_cpp.<command>`` does in each process. Alone, it is ``roformer <command>``.
+    """The entry point of ``python -m roformer_cpp.<command>``, in each process. Alone, it is ``roformer <command>``.
 
     Returns:
         The exit code of the program.

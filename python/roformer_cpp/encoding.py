@@ -306,13 +306,13 @@ def combine_encodings(encodings: Sequence[Encoding]) -> Encoding:
 
 
 def encodings() -> list[dict]:
-    """What the table says of each encoding with its default keys.
+    """The table of encodings: the properties of each one with its default keys.
 
     Strings: ``name``, ``summary``, ``equation``, ``source``, ``terms``, ``parameters``, ``cost``, ``extrapolates``,
     ``file`` and ``test``; ``keys``: a list of strings; truth values: ``needs_causal``, ``shift_invariant`` (attention
     does not change if all positions move by the same amount), ``pairwise`` (no place in linear attention).
 
-    And what a small model with its default keys does: ``reads``, the inputs of its terms other than positions:
+    And the properties of a small model with the default keys: ``reads``, the inputs of its terms other than positions:
     ``"tokens"``, ``"queries"`` or ``"keys"``; ``engine``, whether ``Engine`` opens a saved model, and
     ``engine_lacks``, the part it does not compute, or ``None``; ``onnx``, whether ``export_onnx`` writes it;
     ``position_terms``, whether a saved model has that file; ``lengths``: ``"all"``, ``"stored"`` (up to the length of

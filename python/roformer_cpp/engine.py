@@ -43,11 +43,11 @@ class Engine:
             ``long_texts="refuse"``.
         prompt: text before each text.
         prompt_name: one of the directory's prompts.
-        role: what texts are, ``"query"`` or ``"document"``: gives them the prompt of that name, and the modules and
-            lengths that the model has for it.
+        role: the kind of the texts, ``"query"`` or ``"document"``: gives them the prompt of that name, and the modules
+            and lengths that the model has for it.
         adapter: a folder with an adapter of PEFT (LoRA), which is added to the weights; or the task of a model that has
-            adapters (jina-embeddings-v3), with its prompt where none is given.
-        cache_precision: of the keys and values that ``generate`` keeps; ``"auto"``: as they are computed
+            adapters (jina-embeddings-v3), with its prompt if no other is given.
+        cache_precision: of the keys and values that ``generate`` keeps; ``"auto"``: as computed
             (docs/generation.md).
         draft: a smaller model with the same tokens, which proposes tokens to ``generate`` (docs/generation.md).
 
@@ -247,7 +247,7 @@ class Engine:
         Args:
             prompts: a list of strings, or one string.
             max_new_tokens: tokens at most.
-            min_new_tokens: no end before so many tokens.
+            min_new_tokens: a text does not end before it has this number of new tokens.
             sample: draw each token from its distribution; ``temperature``, ``top_k`` and ``top_p`` say so too. Without
                 them, and without ``beams``, it is the most probable one.
             temperature: divides the logits; below 1 probable tokens gain.
@@ -257,11 +257,11 @@ class Engine:
             presence_penalty: subtracted from the logits of tokens that the text has after its prompt.
             frequency_penalty: the same, for each time that a token occurs there.
             seed: of sampling; the result of a prompt is a function of it. Default: 0.
-            beams: beam search with so many beams.
+            beams: beam search with this number of beams.
             length_penalty: beams are ranked by log-probability over tokens^penalty.
             num_return_sequences: results for each prompt; of beams the best.
-            stop: strings that end a text, which keeps them, or special tokens, in place of what ends a text in the
-                tokenizer; nothing ends it for ``[]``.
+            stop: strings that end a text, which keeps them, or special tokens; they replace the tokens that end a text
+                in the tokenizer. ``[]``: nothing ends a text.
             json_schema: each text is a value of this schema (docs/generation.md), unless ``max_new_tokens`` ends it.
             batch: sequences that are computed together; results do not depend on it.
             stream: of one string, without beams: returns an iterator over the parts of its text.
@@ -352,7 +352,7 @@ class TextStream(Iterator[str]):
 
     Attributes:
         result: after the end, the dictionary that ``Engine.generate`` has for the text; before it None.
-        seconds: that were computed, with the prompt, without what the caller does between the parts.
+        seconds: the time of computation, including the prompt, without the caller's time between the parts.
     """
 
     def __init__(self, stream: Any):

@@ -180,8 +180,8 @@ def perplexity_by_position(
     """The perplexity of a causal model at ranges of positions, before and after grafts, in one reading per graft.
 
     Args:
-        model: of transformers, with a language head; as it is for ``"model"``, then grafted and ungrafted for each
-            entry of `grafts`.
+        model: of transformers, with a language head; measured unchanged as ``"model"``, then grafted and ungrafted for
+            each entry of `grafts`.
         tokens: int64 ``[T]`` or ``[B, T]``, without padding. Token 0 is read and not predicted.
         grafts: by the names of the result: an encoding's name, or the arguments of `graft` as a mapping.
         edges: ends of the ranges, rising. Default: ``max_position_embeddings`` and its doubles below T, then T.
@@ -323,7 +323,8 @@ def _named(
 
 
 def _merged(own: dict[str, Any], keys: dict[str, Any]) -> dict[str, Any]:
-    """The model's rotation keys, overridden by `keys`; keys of rope_parameters may be next to it, as in version 4."""
+    """The model's rotation keys, overridden by `keys`; keys of rope_parameters may also be given next to it, as
+    in version 4."""
     given = dict(own) | keys
     twice = [key for key in ("rope_theta", "partial_rotary_factor") if key in keys and "rope_parameters" not in keys]
     if twice and "rope_parameters" in own:

@@ -271,7 +271,7 @@ class Model(ScriptModule):
 
     @property
     def base_model(self) -> nn.Module:
-        """What every head has below it, the attribute ``base_model_prefix``; the model itself without a head."""
+        """The body below the head, the attribute named by ``base_model_prefix``; without a head the model itself."""
         return getattr(self, self.base_model_prefix, self)
 
     _body = base_model
@@ -479,7 +479,7 @@ def _draws(key: tuple[int, int] | None) -> tuple[Tensor, int]:
 
 
 def _read(hidden: Tensor, reads: str, given: dict[str, Tensor]) -> Tensor:
-    """What heads of sequences read, [B, C]."""
+    """The input of heads of sequences, [B, C]."""
     if reads != "mean":
         return hidden[:, -1 if reads == "last" else 0]
     segments, mask = given.get("segments"), given.get("attention_mask")

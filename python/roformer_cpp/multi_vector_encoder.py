@@ -76,7 +76,7 @@ class MultiVectorEncoder(VectorEncoder):
             convert_to_numpy: False: tensors of torch.
             convert_to_tensor: tensors of torch.
             normalize_embeddings: whether each vector has length 1, whatever the model says.
-            task: ``"query"`` or ``"document"``: the lengths, the added tokens and the masks of those.
+            task: ``"query"`` or ``"document"``: use the lengths, the added tokens and the masks of this kind of text.
                 ``encode_query`` and ``encode_document`` also take the prompt of that name.
             token_pooling: merges similar vectors of documents: a factor, as 2 for half as many vectors, or a
                 ``HierarchicalTokenPooling`` of sentence-transformers. A factor keeps the first vector, and results

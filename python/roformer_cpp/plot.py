@@ -1,10 +1,11 @@
-"""Draws what commands of training measured: `python -m roformer_cpp.plot DIR .. [--output picture.png]`.
+"""Draws the metrics of training commands: `python -m roformer_cpp.plot DIR .. [--output picture.png]`.
 
-Of a run directory its loss curve, from metrics.jsonl of `roformer pretrain` and `finetune`: one JSON object per line,
-with "type" either "train", "evaluation" or "length"; of a directory of `roformer compare` the held-out losses of its
-runs and, at the shortest and the longest length, against their cost, from table.csv; of a directory of `roformer
-finetune` the confusion matrix of report.json. Of several directories, and of one that has none of these files, the loss
-curves of all runs in them, in one picture. Losses are in nats per predicted token.
+For a run directory it draws the loss curve, from metrics.jsonl of `roformer pretrain` and `finetune`: one JSON object
+per line, with "type" either "train", "evaluation" or "length". For a directory of `roformer compare` it draws the
+held-out losses of its runs and, at the shortest and the longest length, against their cost, from table.csv. For a
+directory of `roformer finetune` it draws the confusion matrix of report.json. For several directories, or a directory
+without these files, it draws the loss curves of all runs in them, in one picture. Losses are in nats per predicted
+token.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Writes a page with the attention of a model to a text: `roformer plot-attention MODEL TEXT --output page.html`.
 
-MODEL is a directory of transformers, a GGUF file, or a directory of roformer. The page needs no other file: the weights
-of every layer and head, and the parts that content and position encoding have in each score. In a checkout:
+MODEL is a directory of transformers, a GGUF file, or a directory of roformer. The page is self-contained. It shows
+the weights of every layer and head, and how much content and position encoding contribute to each score. In a checkout:
 `python -m roformer_cpp.plot_attention`.
 """
 

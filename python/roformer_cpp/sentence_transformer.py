@@ -28,7 +28,7 @@ class SentenceTransformer(TextEncoder):
         model_name_or_path: the directory. A model of the Hugging Face Hub is downloaded first.
         device: ``"cpu"`` or None.
         prompts: texts before each text, by name, in addition to the directory's.
-        default_prompt_name: the prompt where a call names none.
+        default_prompt_name: the prompt of calls that do not name one.
         similarity_fn_name: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``. Default: the directory's.
         truncate_dim: the first elements of each vector.
 

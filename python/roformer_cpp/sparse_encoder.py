@@ -19,8 +19,8 @@ _WHERE = "encode"
 
 class SparseVectors(Sequence):
     """Sparse vectors, one after another: ``indptr`` int64 ``[vectors + 1]``, ``indices`` int32 and ``values`` float32,
-    by ascending index, and ``shape``. The fields are those of ``scipy.sparse.csr_matrix((values, indices, indptr),
-    shape)``. An index or a slice gives other SparseVectors."""
+    by ascending index, and ``shape``. The fields are the arguments of ``scipy.sparse.csr_matrix((values, indices,
+    indptr), shape)``. An index or a slice gives other SparseVectors."""
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, dimensions: int):
         self.indptr, self.indices, self.values = indptr, indices, values

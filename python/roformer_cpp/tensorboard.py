@@ -43,11 +43,11 @@ def scalars(metrics: dict[str, Any]) -> dict[str, float]:
 
 
 class TensorBoard(AbstractContextManager):
-    """Writes metrics of a run as scalars for TensorBoard, each as it comes; to be the callback of a training.
+    """A callback of training that writes the metrics of a run as scalars for TensorBoard, each as it comes.
 
         roformer_cpp.pretrain("run.json", "data", "model", callback=roformer_cpp.TensorBoard("logs/model"))
 
-    Tags are those of :func:`scalars`. Numbers of `finetune` go to a folder for each run. If a run was stopped and
+    Tags are the names of :func:`scalars`. Numbers of `finetune` go to a folder for each run. If a run was stopped and
     resumed, TensorBoard hides the earlier numbers of repeated steps.
 
     Args:

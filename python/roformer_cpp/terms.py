@@ -49,7 +49,7 @@ class DistanceTable(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What the encoding that made terms says of the attention that they are right for."""
+    """The kind of attention that terms are right for, as their encoding says."""
 
     made_for: str  # causal, bidirectional, or empty: any
     lacks_sequences: bool  # of packed or padded rows, on which the terms depend
@@ -105,8 +105,8 @@ class Terms:
         return f"Terms({', '.join(texts)})"
 
     def arguments(self) -> TermLists:
-        """What the operators take for terms (nn/src/script_terms.h): tensors, their names, two numbers for each, which
-        are the distances of a table, the layout and the scale.
+        """The terms as arguments of operators (nn/src/script_terms.h): tensors, their names, two numbers for each
+        tensor (the first and last distance of a table, else 0), the layout and the scale.
         """
         if self.layout not in ("pairs", "halves"):
             raise ValueError(f"[terms] layout must be pairs or halves, got {_checks.shown(self.layout)}")

@@ -194,8 +194,8 @@ class Tokenizer:
         """The prompt of a conversation, by the template of the model, as transformers makes it.
 
         Args:
-            conversation: messages such as ``{"role": "user", "content": "Hello"}``, or a list of conversations. What is
-                None in a message is absent.
+            conversation: messages such as ``{"role": "user", "content": "Hello"}``, or a list of conversations. Fields
+                of a message that are None are absent.
             tools: JSON schemas of functions that the model may call.
             documents: texts with titles that it may read.
             chat_template: another template, or the name of one of the model's.

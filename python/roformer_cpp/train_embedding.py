@@ -64,7 +64,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def read_records(path: Path) -> dict[str, list]:
-    """The columns of a file, named as in one form."""
+    """The columns of a file, named as in one of _FORMS."""
     found: dict[str, list] = {}
     for number, record in _lines(path):
         where, forms = f"[{_WHERE}] {path}:{number}", (tuple(found),) if found else _FORMS

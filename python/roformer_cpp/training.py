@@ -23,7 +23,7 @@ File = str | os.PathLike
 
 @dataclass(frozen=True)
 class Pretraining:
-    """What a call of :func:`pretrain` did.
+    """The result of :func:`pretrain`.
 
     Args:
         directory: the output directory: metrics and checkpoints, and at the end the model.
@@ -46,7 +46,7 @@ class Pretraining:
 
 @dataclass(frozen=True)
 class Finetuning:
-    """What a call of :func:`finetune` did.
+    """The result of :func:`finetune`.
 
     Args:
         directory: the output directory: each run, and at the end the tuned model.
@@ -177,7 +177,7 @@ def finetune(
         valid_fraction: in place of ``valid``: this part of the training records.
         columns: names of the fields: ``{"text": "sentence1", "label": "score"}``.
         metric, max_length, truncation, keep, windows, stride, pooling: how records are read and evaluations compared.
-        learning_rates, seeds: every rate is trained with so many seeds, counted from ``seed``.
+        learning_rates, seeds: every rate is trained with this number of seeds, counted from ``seed``.
         epochs, batch, schedule, warmup, weight_decay, clip_norm, label_smoothing, precision, evaluate_every_steps,
             patience: of the training.
         classifier_pooling: the input of a head of sequences: ``"cls"``, the first token, or ``"mean"``, of all tokens.

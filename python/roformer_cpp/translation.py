@@ -56,7 +56,7 @@ class TranslationModel:
 
     @property
     def config(self) -> dict:
-        """What ``config.json`` says, with every default written out."""
+        """The contents of ``config.json``, with every default written out."""
         return json.loads(self._script.config_json())
 
     def logits(self, input_ids: Tensor, attention_mask: Tensor | None, decoder_input_ids: Tensor) -> Tensor:
@@ -90,8 +90,8 @@ class TranslationModel:
                 score 0, ended.
             beams: of the search; 1: greedy.
             length_penalty: results are ranked by log-probability over ``tokens ** length_penalty``.
-            max_ratio: a translation has at most so many times the tokens of its source ...
-            max_extra: ... and so many more.
+            max_ratio, max_extra: a translation has at most ``max_ratio`` times the tokens of its source, and
+                ``max_extra`` more.
             cache: False: compute all tokens again at every step, for comparison.
         """
         given = [[_token_id(token) for token in source] for source in sources]

@@ -126,15 +126,15 @@ typedef enum rf_block_type {
 /* Packs a weight as a GGUF file stores it and keeps its bits, in 1.06 times the bytes at most (and whole blocks of 64
  * outputs), for the forward of RF_F32, RF_BF16 and RF_F16. rows: [out], pointers of any alignment to rows of in
  * elements; in is a multiple of the type's block, 1, 32 or 256. An element in float32 is what the format defines,
- * rounded once, and products are in float32: y has the bits that RF_F32 weights of these elements give it, with `gate`
- * too, on every instruction set. Such a weight serves every instruction set, and RF_KERNEL=ref. Elements that are
- * infinite or not a number are refused. */
+ * rounded once, and products are in float32: y has the bits that RF_F32 weights with the same elements give it, with
+ * `gate` too, on every instruction set. Such a weight serves every instruction set, and RF_KERNEL=ref. Elements that
+ * are infinite or not a number are refused. */
 RF_API rf_status rf_linear_pack_blocks(rf_block_type type, int64_t in, int64_t out, const void* const* rows,
                                        rf_linear_packed** packed);
 
-/* What computes a layer of this type and shape: "ref", the float64 loops, for RF_F64 and with RF_KERNEL=ref; else
- * "plain", whose products of RF_BF16 are in AMX tiles if rf_target() is AVX3_AMX. Returns "" and sets rf_last_error()
- * for an invalid type or extent. */
+/* The code that computes a layer of this type and shape: "ref", the float64 loops, for RF_F64 and with RF_KERNEL=ref;
+ * else "plain", whose products of RF_BF16 are in AMX tiles if rf_target() is AVX3_AMX. Returns "" and sets
+ * rf_last_error() for an invalid type or extent. */
 RF_API const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);
 
 #ifdef __cplusplus

@@ -80,8 +80,8 @@ typedef struct rf_linear_attention_args {
    * for features of 0, and not decreasing from key to key within a sequence. double for RF_F64 data, otherwise float.
    * Causal only. */
   const void* key_exponents;
-  /* [B,Hk]: the state is divided by the exponentials of these numbers; the call replaces them by the exponents of the
-   * last keys. Read only with a state and key_exponents. -INFINITY before the first key. */
+  /* [B,Hk]: the exponents of the state, which is divided by their exponentials; the call replaces them by the exponents
+   * of the last keys. Read only with a state and key_exponents. -INFINITY before the first key. */
   double* state_exponents;
 
   /* Packed sequences, or both NULL, as in rf_attention_args: with batch 1, sequence i is the queries cu_seqlens_q[i] ..

@@ -71,7 +71,7 @@ typedef struct rf_norm_grads {
 RF_API rf_status rf_norm_forward(const rf_norm_args* args);
 RF_API rf_status rf_norm_backward(const rf_norm_args* args, const rf_norm_grads* grads);
 
-/* ---- GELU and SiLU (Hendrycks and Gimpel 2016), and gated units of them (Shazeer 2020, arXiv 2002.05202) ----
+/* ---- GELU and SiLU (Hendrycks and Gimpel 2016), and their gated units (Shazeer 2020, arXiv 2002.05202) ----
  *
  *   y = gelu(x + bias) * factor
  *

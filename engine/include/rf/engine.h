@@ -147,7 +147,7 @@ typedef struct rf_engine_embedder rf_engine_embedder;
 
 typedef enum rf_engine_vector_kind {
   RF_ENGINE_DENSE = 0,         /* one vector for a text */
-  RF_ENGINE_SPARSE = 1,        /* weights of the vocabulary, most of them 0 (SPLADE) */
+  RF_ENGINE_SPARSE = 1,        /* weights of the vocabulary, mostly 0 (SPLADE) */
   RF_ENGINE_TOKEN_VECTORS = 2, /* a vector for each token (late interaction) */
   RF_ENGINE_ALL_VECTORS = 3    /* the three, from one pass of a model that has their heads (bge-m3) */
 } rf_engine_vector_kind;

@@ -105,7 +105,8 @@ class DebertaV2SelfAttention(_Disentangled, second.DisentangledSelfAttention):
 
 
 def _rows_by_distance(relative_pos: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
-    """The rows of `relative_pos` for the distances 1-T .. T-1, query minus key; None if it depends on more.
+    """The rows of `relative_pos` for the distances 1-T .. T-1, query minus key; None if it depends on
+    more than the distance.
 
     The encoder makes `relative_pos` once for all layers, so the rows are stored as its attribute.
     """

@@ -81,7 +81,7 @@ def keys_kernel(
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, PADDED_D: tl.constexpr, E: tl.constexpr, PADDED_E: tl.constexpr,
 ):  # fmt: skip
     """Gradients of N keys and values of a key head. key_sums and column_sums [B,H,S]: sums of the scores' gradients
-    over the queries; column_sums leaves out the gradients of `reset_row`."""
+    over the queries; column_sums leaves out the scores that `reset_row` replaces."""
     b = tl.program_id(2).to(tl.int64)
     key_head = tl.program_id(1)
     own = tile.sequence_of(x, b, tl.program_id(0), True)

@@ -58,7 +58,8 @@ def _deferred(module: str, name: str) -> Callable:
 
 @functools.cache
 def missing(device: torch.device) -> str | None:
-    """A requirement that ``device`` does not meet, as the end of a sentence "the kernel needs .."; None: kernels run.
+    """A requirement that ``device`` does not meet, as the end of a sentence "the kernel needs .."; None if the
+    kernels run on it.
 
     With TRITON_INTERPRET=1 they run on CPU tensors, for tests. CUDA is initialised only if ``device`` is a CUDA device.
     """

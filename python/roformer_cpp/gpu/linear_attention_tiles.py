@@ -118,7 +118,8 @@ def tokens_at(side, entry, first, count, length, coordinates):
 
 @triton.jit
 def load_exponents(exponents, place, key_head, coordinates, X_IS_KEY: tl.constexpr):
-    """The exponent of the last key at or before each coordinate, otherwise ``before`` if set, or the first key's."""
+    """The exponent of the last key at or before each coordinate. Coordinates before the first key get ``before`` if it
+    is set, else the first key's exponent."""
     sequence, entry, x_first, x_count, y_first, y_count, length, _, _ = place
     first = x_first if X_IS_KEY else y_first
     count = x_count if X_IS_KEY else y_count

@@ -27,7 +27,7 @@ def prepare(
     """Tokenizes the texts of a dataset into shards, a document per row, in the order of the rows.
 
     The texts are first written as JSON lines to ``<output>.part``, and removed at the end. Tasks of Ray run
-    `roformer prepare`, each on a part of the lines, and their outputs are joined. Shards have the bytes that
+    `roformer prepare`, each on some of these files, and their outputs are joined. Shards have the bytes that
     `roformer prepare` writes for these files in one process. A task whose process is killed is run again.
 
     Args:
@@ -41,7 +41,7 @@ def prepare(
             that do not say how files are read.
 
     Returns:
-        What the command prints: numbers of ``documents``, ``train_tokens``, ``valid_tokens`` and others.
+        The result of the command: numbers of ``documents``, ``train_tokens``, ``valid_tokens`` and others.
 
     Raises:
         ValueError: as for :func:`embed`.

@@ -13,7 +13,8 @@ namespace rf::ops {
 bool reference_is_asked_for();
 
 // The requirement of the attention kernels that `device` does not meet, as the end of a sentence "it needs ..."; empty:
-// they run there. For a CUDA device the Python package, which has its kernels, answers, and the user is warned once.
+// they run there. For a CUDA device the Python package answers, which has its kernels; if a requirement is missing, the
+// user is warned once.
 std::string missing_on(c10::Device device);
 
 // rf_linear_backend (rf/linear.h) for float32, bfloat16 or float16 data with `rows` rows.

@@ -18,7 +18,7 @@ namespace rf::ops {
 // y = norm(residual + dropout(x + bias)) gamma + beta; undefined tensors are left out.
 struct NormOptions {
   at::Tensor bias = {};      // [C]
-  at::Tensor residual = {};  // the shape of x; x's dtype or float32, and the result has the same
+  at::Tensor residual = {};  // the shape of x; x's dtype or float32, which is also the result's dtype
   at::Tensor gamma = {}, beta = {};
   std::string kind = "layer";  // or "rms"
   double eps = 1e-12;
