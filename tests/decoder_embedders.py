@@ -85,10 +85,11 @@ def theirs_of(oracle, row):
 T5 = dict(vocab_size=71, d_model=64, d_kv=24, d_ff=96, num_layers=3, num_heads=4, pad_token_id=0)
 
 
-def make_t5(folder, spread=0.2, **changes):
+def make_t5(folder, spread=0.2, stem="T5", **changes):
     """An encoder of T5."""
     torch.manual_seed(5)
-    oracle = transformers.T5EncoderModel(transformers.T5Config(**(T5 | changes)))
+    config = getattr(transformers, f"{stem}Config")(**(T5 | changes))
+    oracle = getattr(transformers, f"{stem}EncoderModel")(config)
     with torch.no_grad():
         for parameter in oracle.parameters():
             parameter.add_(spread * torch.randn(parameter.shape))

@@ -282,7 +282,10 @@ def test_bad_token_reranker(tmp_path):
             roformer_cpp.CrossEncoder(saved)
 
 
-@pytest.mark.parametrize("changes", [{}, *({"feed_forward_proj": f"gated-{x}"} for x in ("gelu", "silu", "relu"))])
+GATED = [{"feed_forward_proj": f"gated-{x}"} for x in ("gelu", "silu", "relu")]
+
+
+@pytest.mark.parametrize("changes", [{}, *GATED, {"stem": "MT5"}])
 def test_t5(changes, tmp_path):
     """Distances beyond 128, where the last bucket begins."""
     oracle = make_t5(tmp_path, spread=0.1, **changes)  # with 0.2, the float32 of transformers errs by twice T4

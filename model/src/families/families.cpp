@@ -61,6 +61,7 @@ ModelFamily jina_xlm_roberta_with_rotation();
 ModelFamily modernbert();
 ModelFamily neobert();
 ModelFamily t5();
+ModelFamily mt5();
 ModelFamily ultrabert();
 ModelFamily llama_bidirec();
 ModelFamily mistral();
@@ -179,6 +180,7 @@ std::span<const ModelFamily> model_families() {
                                                jina_embeddings_v3(),
                                                ultrabert(),
                                                t5(),
+                                               mt5(),
                                                neobert(),
                                                roberta(),
                                                xlm_roberta(),

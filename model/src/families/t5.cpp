@@ -91,4 +91,14 @@ ModelFamily t5() {
           .read = read_t5};
 }
 
+// The multilingual T5 (Xue et al. 2021, arXiv 2010.11934): version 1.1.
+ModelFamily mt5() {
+  ModelFamily family = t5();
+  family.model_type = "mt5";
+  family.classes = "MT5Encoder";
+  family.defaults = R"({"type_vocab_size": 0, "pad_token_id": 0, "max_position_embeddings": 1048576, "head_dim": 64,
+    "feed_forward_proj": "gated-gelu", "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128})";
+  return family;
+}
+
 }  // namespace rf

@@ -13,12 +13,12 @@ constexpr std::string_view kLearned = "learned vectors at the input";
 constexpr std::string_view kDistances = "terms by distance";
 constexpr std::string_view kOrder = "the order of its recurrence";
 constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
-    {"albert", kLearned},    {"bart", kLearned},         {"bert", kLearned},       {"bloom", "ALiBi"},
-    {"deberta", kDistances}, {"deberta-v2", kDistances}, {"distilbert", kLearned}, {"electra", kLearned},
-    {"gpt2", kLearned},      {"gpt_bigcode", kLearned},  {"gpt_neo", kLearned},    {"mamba", kOrder},
-    {"mamba2", kOrder},      {"mpnet", kDistances},      {"mpt", "ALiBi"},         {"nezha", kDistances},
-    {"opt", kLearned},       {"roberta", kLearned},      {"rwkv", kOrder},         {"t5", kDistances},
-    {"vit", kLearned},       {"xlm-roberta", kLearned},  {"xlnet", kDistances},
+    {"albert", kLearned},    {"bart", kLearned},         {"bert", kLearned},        {"bloom", "ALiBi"},
+    {"deberta", kDistances}, {"deberta-v2", kDistances}, {"distilbert", kLearned},  {"electra", kLearned},
+    {"gpt2", kLearned},      {"gpt_bigcode", kLearned},  {"gpt_neo", kLearned},     {"mamba", kOrder},
+    {"mamba2", kOrder},      {"mpnet", kDistances},      {"mpt", "ALiBi"},          {"mt5", kDistances},
+    {"nezha", kDistances},   {"opt", kLearned},          {"roberta", kLearned},     {"rwkv", kOrder},
+    {"t5", kDistances},      {"vit", kLearned},          {"xlm-roberta", kLearned}, {"xlnet", kDistances},
 };
 
 }  // namespace
