@@ -29,6 +29,7 @@ from rotary_classes import (
     head_in_layer,
     head_of,
     layer_types,
+    may_rotate,
     modeling_of,
     plain,
     reads_scaling,
@@ -365,7 +366,8 @@ def add_composite(model_type: str, config, table: Table) -> None:
             SEVERAL + ", ".join(rotating) if len(rotating) > 1 else f"a rotation in {rotating[0]} alone"
         )
     else:
-        if not parts_of(config) and modeling_of(type(config)) not in table.files and rotates_by_code(config):
+        may = not parts_of(config) and may_rotate(type(config))
+        if may and modeling_of(type(config)) not in table.files and rotates_by_code(config):
             table.refused[model_type] = FIXED_BY_CODE
         else:
             table.others.append(model_type)

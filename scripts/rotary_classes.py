@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import transformers
 from transformers import AutoModel
-from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_MAPPING, MODEL_MAPPING_NAMES
 
 AXIAL = "rotations by the coordinates of image patches"
 
@@ -24,6 +24,8 @@ SIZE_KEYS = {
     "length": ("max_position_embeddings", "n_positions", "max_seq_len"),
 }
 CALLED = re.compile(r"^_?(vision_)?apply_(rotary|rope|multi)")
+CALLS = re.compile(r"\b" + CALLED.pattern[1:])
+OTHER_MODELS = re.compile(r"from (\.{1,2}|transformers\.models\.)(\w+\.)*modeling_(?!auto)")
 
 
 class Refused(Exception):
@@ -46,6 +48,14 @@ def modeling_of(cls: type):
         names = MODEL_MAPPING_NAMES.get(cls.model_type)
         model = getattr(transformers, names if isinstance(names, str) else names[0], None) if names else None
         return sys.modules.get(model.__module__) if model is not None else None
+
+
+def may_rotate(cls: type) -> bool:
+    """Whether the file of the model has a name of a rotation, or classes of other models; without importing it."""
+    path = Path(sys.modules[cls.__module__].__file__)
+    path = path.with_name(path.name.replace("configuration_", "modeling_"))
+    text = path.read_text() if path.exists() else ""
+    return not text or bool(CALLS.search(text) or OTHER_MODELS.search(text))
 
 
 def configuration_of(function) -> str:
@@ -125,10 +135,12 @@ class Call:
 
 @cache
 def class_nodes(module: str) -> dict[str, ast.ClassDef]:
-    tree = ast.parse(Path(sys.modules[module].__file__).read_text())
+    text = Path(sys.modules[module].__file__).read_text()
+    tree = ast.parse(text if CALLS.search(text) else "")
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
+@cache
 def calls_of(cls: type) -> list[Call]:
     """The calls of rotating functions in the methods of a class, with the conditions around them."""
     found = []
@@ -271,7 +283,7 @@ def has_plain_projections(cls, row: dict) -> bool:
     sizes = {key: value for key, value in (("num_key_value_heads", 2), ("head_dim", 64)) if key in default}
     for keys in (sizes | {"num_hidden_layers": 1}, {"num_hidden_layers": 1}, {"num_hidden_layers": 4}):
         config = build(cls, **keys)
-        if config is None:
+        if config is None or type(config) not in MODEL_MAPPING:
             continue
         try:
             with torch.device("meta"):

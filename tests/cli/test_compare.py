@@ -50,7 +50,7 @@ def test_all_are_those_that_the_model_can_have(prepared, tmp_path, objective):
     lengths = [dict(max_length=length, batch=2, steps=2) for length in (12, 16, 8)]
     keys = dict(objective=objective, stages=lengths, evaluate_batches=1, evaluate_lengths=[16])
     if objective == "causal":
-        keys |= dict(precision="float32", evaluate_batches=0)
+        keys["precision"] = "float32"
     required = {name for name in INFOS if needs_keys(name)}
     causal = {name for name, info in INFOS.items() if info["needs_causal"]}
     with_keys = set()

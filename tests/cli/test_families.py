@@ -1,6 +1,7 @@
 """Encoders of other libraries in `pretrain` and `finetune`: what they save opens in transformers and in
 sentence-transformers, with the numbers of our engine."""
 
+import functools
 import json
 import re
 
@@ -33,17 +34,34 @@ def model_keys(family):
     return {"model_type": family.split()[0]} | keys
 
 
+@pytest.fixture(scope="module")
+def body_of(prepared, tmp_path_factory):
+    """A function from a family to a model, trained from random values by a run file; not to be changed."""
+
+    @functools.cache
+    def trained(family):
+        folder = tmp_path_factory.mktemp("family")
+        run = run_file(folder / "run.json", model=model_keys(family))
+        line = results(*pretrain(prepared, run, folder / "body"))[-1]
+        assert line["steps"] == 6
+        return folder / "body"
+
+    return trained
+
+
+def few(folder, kind):
+    return task_files.write_splits(folder, task_files.KINDS[kind], train=32, valid=9)
+
+
 @pytest.mark.parametrize("family", TRAINED)
-def test_from_a_run_file_to_a_fine_tuned_model(family, prepared, tmp_path):
-    """Trained from random values by a run file, then as a classifier of pairs, which transformers measures alike."""
-    run = run_file(tmp_path / "run.json", model=model_keys(family))
-    line = results(*pretrain(prepared, run, tmp_path / "body"))[-1]
-    assert line["steps"] == 6
-    oracle, report = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "body", output_loading_info=True)
+def test_from_a_run_file_to_a_fine_tuned_model(family, body_of, tmp_path):
+    """Trained by a run file, then as a classifier of pairs, which transformers measures alike."""
+    body = body_of(family)
+    oracle, report = transformers.AutoModelForMaskedLM.from_pretrained(body, output_loading_info=True)
     assert not [name for names in report.values() for name in names if not name.endswith(UNREAD)]
     assert type(oracle).__name__ == FAMILIES[family][0] + "ForMaskedLM"
-    files = task_files.write_splits(tmp_path, task_files.KINDS["classification"])
-    results(*task_files.options(tmp_path / "body", files, tmp_path / "tuned", "classification", "--epochs", 1))
+    files = few(tmp_path, "classification")
+    results(*task_files.options(body, files, tmp_path / "tuned", "classification", "--epochs", 1))
     classifier = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "tuned").eval()
     tokenizer = roformer_cpp.Tokenizer(tmp_path / "tuned")
     texts = [json.loads(line)["text"] for line in files["test"].read_text().splitlines()[:5]]
@@ -54,38 +72,37 @@ def test_from_a_run_file_to_a_fine_tuned_model(family, prepared, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["electra", *CLASSLESS])
-def test_a_head_without_a_class_of_transformers(family, prepared, tmp_path):
-    keys = model_keys(family) | ({"type_vocab_size": 2} if family == "jina_embeddings_v3" else {})
-    results(*pretrain(prepared, run_file(tmp_path / "run.json", model=keys), tmp_path / "body"))
+def test_a_head_without_a_class_of_transformers(family, prepared, body_of, tmp_path):
+    if family == "jina_embeddings_v3":
+        keys, body = model_keys(family) | {"type_vocab_size": 2}, tmp_path / "body"
+        results(*pretrain(prepared, run_file(tmp_path / "run.json", model=keys), body))
+    else:
+        body = body_of(family)
     for kind, head in (("answers", "ForQuestionAnswering"), ("choice", "ForMultipleChoice")):
-        files = task_files.write_splits(tmp_path, task_files.KINDS[kind])
-        done = run(*task_files.options(tmp_path / "body", files, tmp_path / kind, kind, "--epochs", 1))
+        done = run(*task_files.options(body, few(tmp_path, kind), tmp_path / kind, kind, "--epochs", 1))
         assert done.returncode == 0, done.stderr
         name = FAMILIES[family][0] + head
         assert (f"transformers has no class {name}" in done.stderr) == (not hasattr(transformers, name))
 
 
-def test_a_modernbert_in_sentence_transformers(prepared, tmp_path):
+def test_a_modernbert_in_sentence_transformers(body_of):
     """Trained here, with windows, and opened there without code of ours."""
     sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers (pip)")
-    run = run_file(tmp_path / "run.json", model=model_keys("modernbert"))
-    results(*pretrain(prepared, run, tmp_path / "body"))
+    body = body_of("modernbert")
     texts = ["ab ab ba", "b", "a long text " * 9]
-    theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "body")).encode(texts)
-    ours = roformer_cpp.Engine(tmp_path / "body", task="embed", pooling="mean", normalize=False).embed(texts)
+    theirs = sentence_transformers.SentenceTransformer(str(body)).encode(texts)
+    ours = roformer_cpp.Engine(body, task="embed", pooling="mean", normalize=False).embed(texts)
     assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("family", ["roberta", "modernbert"])
-def test_padding_of_the_data(family, prepared, tmp_path):
+def test_padding_of_the_data(family, body_of, tmp_path):
     """In place of the family's, so that positions begin after its row."""
-    run = run_file(tmp_path / "run.json", model=model_keys(family))
-    results(*pretrain(prepared, run, tmp_path / "body"))
-    config = json.loads((tmp_path / "body" / "config.json").read_text())
+    body = body_of(family)
+    config = json.loads((body / "config.json").read_text())
     assert config["pad_token_id"] == 0 and config["vocab_size"] == WORDS
-    files = task_files.write_splits(tmp_path, task_files.KINDS["classification"])
     more = ("--epochs", 1, "--classifier-pooling", "mean")
-    command = task_files.options(tmp_path / "body", files, tmp_path / "tuned", "classification", *more)
+    command = task_files.options(body, few(tmp_path, "classification"), tmp_path / "tuned", "classification", *more)
     if family == "modernbert":
         results(*command)
         assert json.loads((tmp_path / "tuned" / "config.json").read_text())["classifier_pooling"] == "mean"

@@ -2,6 +2,7 @@
 they are the values that train. Groups against float64 are tests/oracles/test_loss_curves.py's."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from cli_support import ROOT, RUN, needs_program, pretrain, refused, results, run, run_file
+from roformer_cpp._options import yaml_options
 from tolerances import SIGMAS
 from training_case import same_model
 
@@ -65,16 +67,18 @@ def test_a_run_file_in_yaml(prepared, whole, tmp_path, monkeypatch):
     done = run(*pretrain(prepared, config, tmp_path / "run", "stages.0.steps=3"))
     assert done.returncode == 0 and "run.yaml is read by Python: " in done.stderr, done.stderr
     assert same_run(tmp_path / "run", whole)
-    for text, words in (
-        (YAML + "precision: float32\n", "the file must be YAML, got: the key precision twice"),
-        ("a: [", "the file must be YAML, got: while parsing"),
-        ("- 1", "the file must be a mapping of keys, got [1]"),
-        ("stages: [{step: 3}]", 'got "stages[0].step"'),
-    ):
-        config.write_text(text)
-        assert words in refused(*pretrain(prepared, config, tmp_path / "other"))
+    config.write_text("stages: [{step: 3}]")
+    assert 'got "stages[0].step"' in refused(*pretrain(prepared, config, tmp_path / "other"))
     missing = refused(*pretrain(prepared, tmp_path / "no.yml", tmp_path / "other"))
     assert missing.endswith(f"[{tmp_path / 'no.yml'}] the file must be readable, got: No such file or directory\n")
+    for text, words in (
+        (YAML + "precision: float32\n", "must be YAML, got: the key precision twice"),
+        ("a: [", "must be YAML, got: while parsing"),
+        ("- 1", "must be a mapping of keys, got [1]"),
+    ):
+        config.write_text(text)
+        with pytest.raises(ValueError, match=re.escape(f"[{config}] the file {words}")):
+            yaml_options(str(config))
 
 
 def test_what_is_refused(prepared, tmp_path):

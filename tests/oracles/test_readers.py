@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import itertools
 import json
 import random
 import subprocess
@@ -154,23 +155,29 @@ LLAMA3 = pre_tokenizers.Split(Regex(LLAMA3 + r"|\s*[\r\n]+|\s+(?!\S)|\s+"), "iso
 SPLITTERS = [pre_tokenizers.ByteLevel(add_prefix_space=False), LLAMA3, pre_tokenizers.BertPreTokenizer()]
 
 
-@pytest.mark.parametrize("splitter", SPLITTERS, ids=["gpt2", "llama3", "bert"])
-def test_pieces_of_a_long_document_keep_its_words(tmp_path, splitter):
-    """Words of the pieces, each split by itself, are those of the whole text."""
+@pytest.fixture(scope="module")
+def long_documents(tmp_path_factory):
+    """Texts and their pieces."""
     draw = random.Random(10)
     words = ["some", "'s", "Words", "мир", "ذلك", "かな", "中文", "한국", "é", "12", "😀", *'-"\u3000\u0301\xa0']
     spaces, marks = ["", " ", " \n", " \n\n", " 。", ". ", "!\n"], ["", "\n", "\n\n", "，", "。", "。”", "，。", "!\n"]
-    path = tmp_path / "a.txt"
+    path, found = tmp_path_factory.mktemp("long") / "a.txt", []
     for gaps in (spaces, marks):
-        text = "".join(draw.choice(words) + draw.choice(gaps) for _ in range(150_000))
-        path.write_bytes(text.encode())
+        text = "".join(draw.choice(words) + draw.choice(gaps) for _ in range(150_000)).encode()
+        path.write_bytes(text)
         report = probe(path)
-        assert report["documents"] == [text.encode()]
+        assert report["documents"] == [text]
         assert len(report["pieces"]) > 5 and max(report["pieces"]) <= 1 << 17
-        begin, got = 0, []
-        for length in report["pieces"]:
-            got += [word for word, _ in splitter.pre_tokenize_str(text.encode()[begin : begin + length].decode())]
-            begin += length
+        ends = list(itertools.accumulate(report["pieces"], initial=0))
+        found.append((text.decode(), [text[begin:end].decode() for begin, end in itertools.pairwise(ends)]))
+    return found
+
+
+@pytest.mark.parametrize("splitter", SPLITTERS, ids=["gpt2", "llama3", "bert"])
+def test_pieces_of_a_long_document_keep_its_words(long_documents, splitter):
+    """Words of the pieces, each split by itself, are those of the whole text."""
+    for text, pieces in long_documents:
+        got = [word for piece in pieces for word, _ in splitter.pre_tokenize_str(piece)]
         assert got == [word for word, _ in splitter.pre_tokenize_str(text)]
 
 
@@ -188,12 +195,13 @@ def test_text(tmp_path, rule):
         elif rule == "line":
             want = [line.removesuffix("\r") for line in text.split("\n")]
         else:
-            want = [""]
+            groups = [[]]
             for line in plain.split("\n"):
                 if line.strip(SPACE):
-                    want[-1] += ("\n" if want[-1] else "") + line
+                    groups[-1].append(line)
                 else:
-                    want.append("")
+                    groups.append([])
+            want = ["\n".join(lines) for lines in groups]
         assert documents(path, documents=rule) == kept(want), number
 
 

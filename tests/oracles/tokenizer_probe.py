@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 import random
+import re
 import subprocess
 from pathlib import Path
 
@@ -19,8 +20,9 @@ SHARED = ROOT.parent / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"SKIPPED LOUDLY: no test data at {SHARED}")
 
 
-def ask(options, lines, dictionary=None):
-    """The probe's answers. Options are those of text_probe, or a model directory; a refused one gives one {"error"}."""
+def answer_lines(options, lines, dictionary=None):
+    """The probe's answers as it writes them. Options are those of text_probe, or a model directory; a refused one gives
+    one {"error"}."""
     if not isinstance(options, dict):
         options = {"model": str(options)} | ({"dictionary": str(dictionary)} if dictionary else {})
     done = subprocess.run(
@@ -29,7 +31,16 @@ def ask(options, lines, dictionary=None):
         stdout=subprocess.PIPE,
         check=True,
     )
-    return [json.loads(line) for line in done.stdout.decode().split("\n") if line]
+    return [line for line in done.stdout.decode().split("\n") if line]
+
+
+def ask(options, lines, dictionary=None):
+    return [json.loads(line) for line in answer_lines(options, lines, dictionary)]
+
+
+def ends(options, lines):
+    """Where the last token of each text ends. Nothing else of the answers, which may be long, is read."""
+    return [int(re.search(r'"end":\[[\d,]*\b(\d+)\]', line)[1]) for line in answer_lines(options, lines)]
 
 
 def of_texts(texts):
@@ -52,7 +63,7 @@ def first_of_words(word_ids):
 
 
 def check_byte_offsets(answer, text):
-    before = list(itertools.accumulate((len(char.encode()) for char in text), initial=0))
+    before = list(itertools.accumulate(map(len, map(str.encode, text)), initial=0))
     for name in ("begin", "end"):
         assert answer["byte_" + name] == [before[at] for at in answer[name]], ascii(text)
 
@@ -156,7 +167,7 @@ def shared_texts(size=4_000):
 
 
 def check_texts(directory, texts, encode, dictionary=None):
-    """`encode(text)` gives a `tokenizers` Encoding; ids and offsets are compared."""
+    """`encode(text)` gives a `tokenizers` Encoding; ids and offsets are compared. Our answers."""
     texts = list(texts)
     answers = ask(directory, of_texts(texts), dictionary)
     assert len(answers) == len(texts), answers[-1:]
@@ -164,6 +175,7 @@ def check_texts(directory, texts, encode, dictionary=None):
         want = encode(text)
         assert (got["ids"], offsets(got)) == (want.ids, want.offsets), ascii(text)
         check_byte_offsets(got, text)
+    return answers
 
 
 def check_decoding(directory, tokenizer, lists):
@@ -186,8 +198,8 @@ def check_saved(directory, tokenizer, texts, lists=()):
     ours, theirs = directory / "ours", directory / "theirs"
     ours.mkdir()
     ask(theirs, [{"save": str(ours)}])
-    check_texts(theirs, texts, bare(tokenizer))
-    check_texts(ours, texts[:500], bare(tokenizer))
+    answers = check_texts(theirs, texts, bare(tokenizer))
+    assert ask(ours, of_texts(texts[:500])) == answers[:500]
     draw = random.Random(2)
     lists = [*lists, *(tokenizer(text)["input_ids"] for text in texts[:200])]
     lists += [[draw.randrange(len(tokenizer)) for _ in range(20)] for _ in range(200)]

@@ -1,5 +1,6 @@
 """/v1/chat/completions against transformers, and as OpenAI's client calls it."""
 
+import functools
 import itertools
 import json
 import re
@@ -261,13 +262,13 @@ def test_log_probabilities(client, oracle):
             entries, ids = choice.logprobs.content, []
             for entry in entries:
                 rows = logits(prompt + ids)[-1].log_softmax(-1)
-                found = [i for i in range(len(tokenizer)) if text_of(tokenizer, i) == bytes(entry.bytes)]
+                found = [i for i, text in enumerate(texts_of(tokenizer)) if text == bytes(entry.bytes)]
                 ids.append(min(found, key=lambda i: abs(rows[i] - entry.logprob)))
                 assert abs(rows[ids[-1]] - entry.logprob) < tolerances.T4_MAX * rows.abs().max()
                 best = rows.topk(3)
                 numbers, texts = zip(*((each.logprob, bytes(each.bytes)) for each in entry.top_logprobs), strict=True)
                 np.testing.assert_allclose(numbers, best.values, rtol=tolerances.T4_MAX)
-                assert texts == tuple(text_of(tokenizer, i) for i in best.indices)
+                assert texts == tuple(texts_of(tokenizer)[i] for i in best.indices)
             assert choice.message.content == tokenizer.decode(ids, skip_special_tokens=True)
         assert sum(len(choice.logprobs.content) for choice in made.choices) == made.usage.completion_tokens
         _, entries = choices_of(client.chat.completions.create(**options, stream=True))
@@ -277,12 +278,14 @@ def test_log_probabilities(client, oracle):
         assert all(each.top_logprobs == [] for each in short)
 
 
-def text_of(tokenizer, token):
+@functools.cache
+def texts_of(tokenizer):
+    """The bytes of every token."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-    name, known = tokenizer.convert_ids_to_tokens(int(token)), {c: b for b, c in bytes_to_unicode().items()}
-    is_special = token in tokenizer.all_special_ids
-    return name.encode() if is_special else bytes(known[c] for c in name)
+    known, special = {c: b for b, c in bytes_to_unicode().items()}, tokenizer.all_special_ids
+    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    return [name.encode() if i in special else bytes(known[c] for c in name) for i, name in enumerate(names)]
 
 
 def test_log_probabilities_of_completions(client, oracle):

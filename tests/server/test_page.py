@@ -39,6 +39,10 @@ for (const node of document.querySelectorAll("body *")) {
 }
 return low;
 """
+TEXTS = """
+const isShown = node => node.tagName === "OPTION" || node.checkVisibility({visibilityProperty: true});
+return [...arguments[0].querySelectorAll(arguments[1])].map(node => isShown(node) ? node.innerText.trim() : "");
+"""
 
 
 def save_models(root):
@@ -103,7 +107,8 @@ class Panel:
         return self.section.find_elements(By.CSS_SELECTOR, selector)
 
     def texts(self, selector):
-        return [each.text for each in self.all(selector)]
+        """What is seen of each element, asked for at once."""
+        return self.browser.execute_script(TEXTS, self.section, selector)
 
     def start(self, **fields):
         """Submits the form with these fields."""
@@ -335,7 +340,7 @@ def test_looks(browser, server, scheme):
         panel.submit()
         assert panel.error == "" and panel.find(".output").text
         assert browser.execute_script(LOW_CONTRAST) == [], name
-        for field in panel.all("input, select, textarea, button"):
+        for field in panel.all("input, select, textarea, button") if scheme == "light" else ():
             assert not field.is_displayed() or field.accessible_name, field.get_attribute("outerHTML")
         for width in (320, 400, 1280):
             size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
