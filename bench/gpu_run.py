@@ -27,7 +27,7 @@ def model_config(vocabulary: int, hidden: int, layers: int, tokens: int) -> dict
 
 SIZES = {  # on a GPU, and in a dry run
     "parity": (dict(batch=2, queries=301, keys=333, heads=4, key_heads=2, head_dim=64),
-               dict(batch=1, queries=7, keys=9, heads=2, key_heads=1, head_dim=16)),
+               dict(batch=1, queries=5, keys=8, heads=1, key_heads=1, head_dim=16)),
     # Triton's interpreter multiplies bfloat16 wrongly.
     "dtypes": ((torch.float32, torch.float16, torch.bfloat16), (torch.float32,)),
     "same_bits": (("bias", "Shaw", "DeBERTa", "Transformer-XL", "packed", "dropout", "all", "training"),
@@ -37,14 +37,14 @@ SIZES = {  # on a GPU, and in a dry run
     "window_s": (0.02, 0),
     "rope": (((32, 4096), (1, 131072)), ((2, 16),)),  # batch, positions
     "rope_heads": ((16, 128), (2, 16)),  # heads, head_dim
-    "attention": (((4, 2048, 64), (4, 2048, 128), (1, 8192, 64), (1, 8192, 128)), ((1, 16, 16),)),
-    "attention_heads": (16, 2),  # sizes above: batch, tokens, head_dim
-    "linear": ((65536, 12), (32, 1)),  # tokens, heads
+    "attention": (((4, 2048, 64), (4, 2048, 128), (1, 8192, 64), (1, 8192, 128)), ((1, 8, 16),)),
+    "attention_heads": (16, 1),  # sizes above: batch, tokens, head_dim
+    "linear": ((65536, 12), (8, 1)),  # tokens, heads
     "model": (model_config(50000, 768, 12, 512), model_config(64, 32, 1, 16)),
-    "batch": ((64, 512), (2, 16)),  # rows, tokens
+    "batch": ((64, 512), (2, 8)),  # rows, tokens
     "small_model": (model_config(256, 256, 4, 64), model_config(256, 32, 1, 16)),
-    "small_batch": ((32, 64), (2, 16)),
-    "pretraining_s": (120, 1),
+    "small_batch": ((32, 64), (2, 8)),
+    "pretraining_s": (120, 0.1),
     "workers": (min(12, os.cpu_count() or 1), 1),  # the one for training needs half of a GPU's memory
 }  # fmt: skip
 
@@ -62,7 +62,7 @@ def start(dry: bool, warming: bool = False) -> None:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")  # of each process
     RUN.warming = warming
     if dry:
-        RUN.device, RUN.sizes, RUN.dry = "cpu", sizes(True), True
+        RUN.device, RUN.sizes, RUN.dry, harness.PAUSE_S = "cpu", sizes(True), True, 0.0
         os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
         use_kernels_for_cpu_tensors()
     elif missing := library.missing(torch.device("cuda" if torch.cuda.is_available() else "cpu")):

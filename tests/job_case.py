@@ -1,15 +1,19 @@
 """Jobs of several processes, as torchrun starts them but without its agent."""
 
+import atexit
+import functools
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import cli_support
 from cli_support import MODEL, ROOT
+from training_case import wait_until
 
 STEPS = 12
 RUN = {
@@ -28,14 +32,58 @@ def free_port():
         return server.getsockname()[1]
 
 
-def start(arguments, rank, size, port, **options):
-    """One process of a job; rank None: a process alone."""
+@functools.cache
+def server(*command):
+    """A process of Python that calls fork_server.serve."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=f"{ROOT / 'python'}{os.pathsep}{ROOT / 'tests'}")
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, *command], env=environment, **pipes)
+    atexit.register(process.communicate)  # which ends it
+    return process
+
+
+class Forked:
+    """As subprocess.Popen, of a server's ``main(*arguments)``."""
+
+    def __init__(self, command, *arguments, environment, cwd="."):
+        self.server, self.returncode, self.folder = server(*command), None, tempfile.TemporaryDirectory()
+        self.outputs = [f"{self.folder.name}/{name}" for name in ("out", "err")]
+        call = dict(arguments=arguments, environment=environment, cwd=str(Path(cwd).resolve()), outputs=self.outputs)
+        self.pid = self._ask(call)
+
+    def _ask(self, call):
+        self.server.stdin.write(json.dumps(call) + "\n")
+        self.server.stdin.flush()
+        return json.loads(self.server.stdout.readline())
+
+    def poll(self):
+        if self.returncode is None:
+            self.returncode = self._ask(self.pid)
+        return self.returncode
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+    def communicate(self, timeout):
+        wait_until(lambda: self.poll() is not None, timeout)
+        return [Path(path).read_text() for path in self.outputs]
+
+
+MAIN = "import fork_server, torch.distributed; from roformer_cpp.distributed import main; fork_server.serve(main)"
+
+
+def start(arguments, rank, size, port, cwd=".", preexec_fn=None):
+    """One process of a job; rank None: a process alone. Forked, unless it is the first of a command that torchrun does
+    not start in test_distributed.py."""
+    name, *words = map(str, arguments)
+    places = dict(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    if rank is not None and preexec_fn is None and (rank > 0 or name == "pretrain"):
+        return Forked(("-c", MAIN), name, words, environment=places, cwd=cwd)
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT / "python"))
-    if rank is not None:
-        environment |= dict(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    command = [sys.executable, "-m", f"roformer_cpp.{arguments[0]}", *map(str, arguments[1:])]
+    environment |= places if rank is not None else {}
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return subprocess.Popen(command, env=environment, **pipes, **options)
+    command = [sys.executable, "-m", f"roformer_cpp.{name}", *words]
+    return subprocess.Popen(command, env=environment, preexec_fn=preexec_fn, **pipes)
 
 
 def job(size, *arguments, of_rank=None, before=None):

@@ -22,10 +22,11 @@ import gpu_training  # noqa: E402
 
 @pytest.fixture
 def small_on_cpu(monkeypatch):
-    """The sizes of a dry run, and the CPU's kernels."""
-    monkeypatch.setattr(gpu_run.RUN, "device", "cpu")
-    monkeypatch.setattr(gpu_run.RUN, "dry", True)
-    monkeypatch.setattr(gpu_run.RUN, "sizes", gpu_run.sizes(True))
+    """The sizes of a dry run, with two heads to a key head, and the CPU's kernels."""
+    sizes = gpu_run.sizes(True)
+    sizes.parity = sizes.parity | {"heads": 2}
+    for name, value in {"device": "cpu", "dry": True, "sizes": sizes}.items():
+        monkeypatch.setattr(gpu_run.RUN, name, value)
 
 
 @pytest.mark.slow
@@ -42,7 +43,7 @@ def test_a_dry_run_has_results_of_every_part(tmp_path):
     assert list(parts) == ["compile", *gpu_check.PARTS]
     assert all(part["rows"] and not part["failed"] for part in parts.values())
     cases = {row["case"].split(", ", 1)[1] for row in parts["parity"]["rows"] if row["case"].startswith("attention")}
-    assert cases == set(gpu_check.PARITY) - set(gpu_check.ALONE)
+    assert cases == set(gpu_check.PARITY) - gpu_check.IN_TESTS
     sides = {part: {row["side"] for row in parts[part]["rows"]} for part in ("rope", "attention", "linear", "training")}
     assert sides["rope"] >= {"copy", "ours", "ours, q and k in one launch", "ours, from positions", "formula, compiled"}
     assert sides["attention"] == {"ours", "SDPA, flash", "SDPA, matrix"}  # FlexAttention has no backward on a CPU
@@ -61,6 +62,7 @@ def test_wrong_outputs_and_gradients_are_refused(name, small_on_cpu):
         return gpu_check.parity_row(name, torch.float32, ours, formula, inputs)
 
     row = check(partial(call, "fused"))
+    assert ("sdpa_output_error" in gpu_check.attention_parity(name, torch.float32)[0]) == (name == "plain")
     assert 0 < row["output_error"] <= row["error"] and 0 < row["of_allowed"] <= 1
 
     def wrong_gradient(x, i):
@@ -174,9 +176,9 @@ def test_the_page_has_goals_and_every_row(tmp_path, monkeypatch):
     assert page.count(gpu_page.NOT_MEASURED) == 4  # determinism, linear attention, pretraining, compilation
 
 
-def test_results_of_a_dry_run_are_no_page(tmp_path):
+def test_results_of_a_dry_run_are_no_page(tmp_path, monkeypatch):
     path = tmp_path / "results.json"
     path.write_text(json.dumps({"machine": {"gpu": None}, "parts": {}}), encoding="utf-8")
-    command = [sys.executable, BENCH / "gpu_check.py", "--update-docs", "--json", path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "must be those of a GPU, got those of a dry run" in done.stderr
+    monkeypatch.setattr("sys.argv", ["gpu_check.py", "--update-docs", "--json", str(path)])
+    with pytest.raises(SystemExit, match="must be those of a GPU, got those of a dry run"):
+        gpu_check.main()

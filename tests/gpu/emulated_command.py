@@ -1,4 +1,4 @@
-"""A command of the program on an emulated GPU: ``python emulated_command.py LIBRARY COMMAND OPTION..``."""
+"""Commands of the program on an emulated GPU, for fork_server.Forked: ``python emulated_command.py LIBRARY``."""
 
 import ctypes
 import sys
@@ -13,6 +13,7 @@ from roformer_cpp.gpu import library  # noqa: E402
 library.MODULES.clear()  # the kernels of the CPU
 library.missing = lambda device: None
 
+import fork_server  # noqa: E402
 from roformer_cpp import _torch, distributed  # noqa: E402, F401 - the operators, as where PyTorch sees a GPU
 
-sys.exit(distributed.main(sys.argv[2], sys.argv[3:]))
+fork_server.serve(distributed.main)

@@ -11,32 +11,39 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-# Around each script, which defines every(); `compiled` launches nothing (kernel_compiler.py).
+# Around the scripts, each of which defines every(); `compiled` launches nothing (kernel_compiler.py).
 FRAME = """
 import json, sys
 import torch
 import roformer_cpp
 from kernel_compiler import compiled
 roformer_cpp.rope
-{}
-arch = sys.argv[1]
-kernels = compiled(int(arch) if arch.isdigit() else arch, every)
-print(json.dumps([[k.name, k.spilled_bytes, k.shared_bytes, k.asm.get("ptx", "")] for k in kernels]))
+found = []
+for script, arch in json.loads(sys.argv[1]):
+    names = {"arch": arch}
+    exec(script, names)
+    kernels = compiled(arch, names["every"])
+    found.append([[k.name, k.spilled_bytes, k.shared_bytes, k.asm.get("ptx", "")] for k in kernels])
+print(json.dumps(found))
 """
 
 
-def compiled_by(script, cache, arch):
-    """The name, the bytes that are spilled and shared, and the PTX of each kernel, of a process without the
-    interpreter. cache: the folder of Triton's cache."""
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The name, the bytes that are spilled and shared, and the PTX of each kernel of each script and architecture, of a
+    process without the interpreter."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     paths = [str(TESTS.parent / "python"), str(TESTS), environment.get("PYTHONPATH", "")]
-    environment |= {"PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(cache)}
-    command = [sys.executable, "-c", FRAME.format(script), arch]
-    return json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    environment |= {"PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
+    scripts = [(ROTATIONS, 90), (ROTATIONS, "gfx942"), (ATTENTION, 90), (LINEAR_ATTENTION, 80)]
+    command = [sys.executable, "-c", FRAME, json.dumps(scripts)]
+    found = json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return dict(zip(scripts, found, strict=True))
 
 
 # Tensors of the sizes of a model.
 ROTATIONS = """
+import torch
 from roformer_cpp.gpu import dropout, library, rope, rope_table
 
 library.missing = lambda device: None
@@ -48,8 +55,10 @@ def rotations(dtype, layout, rotary_dim=64):
     rope.rotate_pair(q, k, rows[:1], rows[:1], layout, direction="transpose", inplace=True)
 
 def every():
-    for dtype, layout in [(torch.bfloat16, "pairs"), (torch.float16, "halves"), (torch.float32, "pairs"),
-                          (torch.float64, "halves")]:
+    dtypes = [(torch.bfloat16, "pairs"), (torch.float64, "halves")]
+    if arch == 90:
+        dtypes += [(torch.float16, "halves"), (torch.float32, "pairs")]
+    for dtype, layout in dtypes:
         rotations(dtype, layout)
         dropout.dropout(torch.zeros(64, 128, dtype=dtype), 0.1, -1, 2**40)
     high, low = rope_table.frequencies(10000.0, 64, torch.device("cpu"))
@@ -58,10 +67,10 @@ def every():
 """
 
 
-@pytest.mark.parametrize("arch", ["90", "gfx942"])
-def test_rotations(arch, tmp_path):
-    kernels = compiled_by(ROTATIONS, tmp_path, arch)
-    assert [name for name, *_ in kernels].count("_rotate_kernel") == 8 and len(kernels) == 14
+@pytest.mark.parametrize(("arch", "dtypes"), [(90, 4), ("gfx942", 2)])
+def test_rotations(arch, dtypes, compiled):
+    kernels = compiled[ROTATIONS, arch]
+    assert [name for name, *_ in kernels].count("_rotate_kernel") == 2 * dtypes and len(kernels) == 3 * dtypes + 2
     for name, spilled_bytes, _, ptx in kernels:
         assert spilled_bytes == 0, name
         accesses = re.findall(r"(?:ld|st)\.global[^ ]*", ptx)
@@ -74,6 +83,7 @@ def test_rotations(arch, tmp_path):
 
 # A model with a bias by distance in bfloat16, and K by distance in packed sequences with dropout.
 ATTENTION = """
+import torch
 from roformer_cpp.gpu.attention_backward import attention_kernel_backward
 from roformer_cpp.gpu.attention_call import TABLES, TERMS
 from roformer_cpp.gpu.attention_forward import attention_kernel
@@ -95,8 +105,8 @@ def every():
 """
 
 
-def test_attention(tmp_path):
-    kernels = compiled_by(ATTENTION, tmp_path, "90")
+def test_attention(compiled):
+    kernels = compiled[ATTENTION, 90]
     names = ["forward_kernel", "dot_kernel", "keys_kernel", "queries_kernel", "tables_kernel"]
     assert [name for name, *_ in kernels] == 2 * names
     assert not any(spilled_bytes for _, spilled_bytes, *_ in kernels[:5])
@@ -105,6 +115,7 @@ def test_attention(tmp_path):
 
 # A model's head in bfloat16, and exponents of packed sequences.
 LINEAR_ATTENTION = """
+import torch
 from roformer_cpp.gpu import linear_attention as gpu
 
 def every():
@@ -120,8 +131,8 @@ def every():
 """
 
 
-def test_linear_attention(tmp_path):
-    kernels = compiled_by(LINEAR_ATTENTION, tmp_path, "80")
+def test_linear_attention(compiled):
+    kernels = compiled[LINEAR_ATTENTION, 80]
     assert len(kernels) == 14
     for name, spilled_bytes, shared_bytes, _ in kernels:
         assert spilled_bytes == 0 and shared_bytes <= 2**16, name

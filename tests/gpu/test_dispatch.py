@@ -21,7 +21,7 @@ def run(*arguments, paths):
 
 
 def test_operators():
-    selection = "(contract and not (dtype1 or dtype2 or dtype3)) or compiled_in_place"  # one dtype, to save time
+    selection = "(contract and not (dtype1 or dtype2 or dtype3 or False)) or compiled_in_place"  # to save time
     plugins = ["-p", "no:cacheprovider", "-p", "gpu_kernels_on_cpu"]
     run("-m", "pytest", "-q", *plugins, "-k", selection, *OPERATORS, paths=[ROOT / "python", ROOT / "tests"])
 
@@ -29,8 +29,9 @@ def test_operators():
 @pytest.mark.skipif(not TRITON.exists(), reason=f"{TRITON} is missing. Hint: scripts/setup.sh --tests")
 def test_oldest_triton():
     """Triton 3.6, the version of PyTorch 2.11: values, and some gradients of attention."""
-    paths = [TRITON, ROOT / "python"]
-    version = "import triton, numpy; assert triton.__version__ == '3.6.0' and numpy.__version__ < '2.4'"
-    run("-c", version, paths=paths)
-    selection = "(test_values and not explicit and not gradients) or (gradients and (plain or Q or window))"
-    run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", selection, "tests/gpu", paths=paths)
+    selection = "test_values and not (explicit or gradients or inverse or transpose)"
+    selection += " or gradients and (plain or Q or left)"
+    options = ["-q", "-p", "no:cacheprovider", "-k", selection, "tests/gpu"]
+    versions = "triton.__version__ == '3.6.0' and numpy.__version__ < '2.4'"
+    code = f"import numpy, pytest, triton; assert {versions}; raise SystemExit(pytest.main({options}))"
+    run("-c", code, paths=[TRITON, ROOT / "python"])

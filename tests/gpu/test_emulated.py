@@ -13,6 +13,7 @@ import task_files
 import tolerances as tol
 from cli_support import MODEL, PROGRAM, RUN, metrics, prepare, pretrain, results, run_file
 from cli_support import run as cli_run
+from job_case import Forked
 
 ROWS = {"stages": [{"max_length": 16, "batch": 4, "steps": 6}]}
 SIZES = {"layers": 1, "attention_heads": 2, "ffn_dim": 24}
@@ -27,24 +28,25 @@ LIBRARY = PROGRAM.parent / "tests" / "libemulated_gpu.so"
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="the target rf_emulated_gpu is not built")
 
 
-def run(script, *arguments):
-    path = os.pathsep.join(str(folder) for folder in (HERE.parent.parent / "python", HERE.parent))
-    command = [sys.executable, "-W", "ignore", str(HERE / script), str(LIBRARY), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-
-
 def test_models_with_every_encoding():
-    done = run("emulated_models.py")
+    path = os.pathsep.join(str(folder) for folder in (HERE.parent.parent / "python", HERE.parent))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", HERE / "emulated_models.py", LIBRARY]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def run(name, *arguments, **environment):
+    """A command of the program with these options on the emulated GPU."""
+    server = ("-W", "ignore", str(HERE / "emulated_command.py"), str(LIBRARY))
+    process = Forked(server, name, list(map(str, arguments)), environment=environment)
+    out, said = process.communicate(timeout=600)
+    return subprocess.CompletedProcess(name, process.returncode, out, said)
+
+
 def command(name, *arguments, **environment):
-    """A command of the program with these options on the emulated GPU; it must succeed."""
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in environment.items():
-            patch.setenv(key, str(value))
-        done = run("emulated_command.py", name, *arguments)
+    """It must succeed."""
+    done = run(name, *arguments, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -96,15 +98,14 @@ def test_a_step_that_does_not_fit_is_repeated_with_smaller_micro_batches(prepare
     config = run_file(tmp_path / "run.json", model={**MODEL, **NO_DROPOUT}, **sized(16))
     given = ["pretrain", "--config", config, "--data", tmp_path / "data", "--output"]
     results(*given, tmp_path / "cpu", "--device", "cpu")
-    done = command(*given, tmp_path / "gpu", "--device", "cuda", EMULATED_GPU_BYTES=8 * 32 * 48 * 4)
+    done = command(*given, tmp_path / "gpu", "--device", "cuda", EMULATED_GPU_BYTES=str(8 * 32 * 48 * 4))
     assert "step 1 does not fit into the memory of cuda:0: from here on, accumulate is 2" in done.stderr
     assert losses(tmp_path / "gpu") == pytest.approx(losses(tmp_path / "cpu"), rel=tol.EMULATED)
 
 
-def test_rows_that_cannot_be_halved_end_the_run_with_a_checkpoint(prepared, tmp_path, monkeypatch):
-    monkeypatch.setenv("EMULATED_GPU_BYTES", str(2 * 32 * 48 * 4))
-    config = run_file(tmp_path / "run.json", **sized(3))
-    done = run("emulated_command.py", *pretrain(prepared, config, tmp_path / "run"), "--device", "cuda")
+def test_rows_that_cannot_be_halved_end_the_run_with_a_checkpoint(prepared, tmp_path):
+    given = pretrain(prepared, run_file(tmp_path / "run.json", **sized(3)), tmp_path / "run")
+    done = run(*given, "--device", "cuda", EMULATED_GPU_BYTES=str(2 * 32 * 48 * 4))
     assert done.returncode == 1
     assert "[memory] step 1 must fit into the memory of cuda:0, got micro-batches of 3 rows that do not" in done.stderr
     assert (tmp_path / "run" / "checkpoint-0" / "state.json").exists()
@@ -149,18 +150,17 @@ def test_a_gradient_that_is_not_finite_ends_the_run_and_keeps_the_weights(prepar
     schedule = {"kind": "constant", "learning_rate": 1e30, "warmup_steps": 0}
     config = run_file(tmp_path / "run.json", schedule=schedule, checkpoint_every_steps=1, **ROWS)
     theirs = cli_run(*pretrain(prepared, config, tmp_path / "cpu"), "--device", "cpu")
-    ours = run("emulated_command.py", *pretrain(prepared, config, tmp_path / "gpu"), "--device", "cuda")
+    ours = run(*pretrain(prepared, config, tmp_path / "gpu"), "--device", "cuda")
     assert theirs.returncode == ours.returncode == 1
     assert ours.stderr.splitlines()[-1] == theirs.stderr.splitlines()[-1]
     kept = [{path.name for path in (tmp_path / name).glob("checkpoint-*")} for name in ("cpu", "gpu")]
     assert kept[0] == kept[1]
 
 
-def test_a_gpu_that_fails_ends_the_run_in_one_sentence(prepared, tmp_path, monkeypatch):
+def test_a_gpu_that_fails_ends_the_run_in_one_sentence(prepared, tmp_path):
     config = run_file(tmp_path / "run.json", **{**RUN, "stages": [{"max_length": 16, "batch": 4, "steps": 400}]})
     first = pretrain(prepared, config, tmp_path / "run")
-    monkeypatch.setenv("EMULATED_GPU_OPERATORS", "5000")
-    done = run("emulated_command.py", *first, "--device", "cuda")
+    done = run(*first, "--device", "cuda", EMULATED_GPU_OPERATORS="5000")
     assert done.returncode == 1
     said = "[pretrain] cuda:0 must work until the run ends, got: CUDA error: all CUDA-capable devices are busy"
     assert done.stderr.splitlines()[-1] == f"{said}; continue with --resume from the newest checkpoint"

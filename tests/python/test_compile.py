@@ -66,14 +66,15 @@ def results(function, q):
 
 @every_function
 def test_compiled_as_one_graph(name):
-    function = FUNCTIONS[name]
+    """One of each operator for several lengths, without gradients and in bfloat16 too; test_exported has the others."""
+    function, several = FUNCTIONS[name], name in ("rope", "rotate", "tables", "linear causal")
     torch._dynamo.reset()
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=name not in STATIC)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=several and name not in STATIC)
     for tokens, dtype in ((8, torch.float32), (8, torch.float32), (9, torch.float32), (12, torch.bfloat16)):
-        q = inputs(tokens, dtype)
-        found, expected = results(compiled, q), results(function, q)
-        bound = tol.COMPILED_F32 if dtype == torch.float32 else tol.COMPILED_BF16
-        assert same(found, expected, bound)
+        if several or tokens == 8:
+            q, bound = inputs(tokens, dtype), tol.COMPILED_F32 if dtype == torch.float32 else tol.COMPILED_BF16
+            assert same(results(compiled, q), results(function, q), bound)
+    if several:
         with torch.no_grad():
             assert torch.allclose(compiled(q), function(q), **bound)
 
@@ -177,20 +178,24 @@ def model_and_loss(head, **config):
     family = {"model_type": "bert" if head.startswith("Bert") else "roformer", "is_decoder": "Causal" in head}
     model = roformer_cpp.build_model(CONFIG | {"num_hidden_layers": 1} | family | config, head)
     choices = 2 if head.endswith("MultipleChoice") else 1
-    return model, lambda ids: sum(x.square().mean() for x in model(ids, num_choices=choices).values())
+    return model, lambda ids: sum(x.exp().mean() for x in model(ids, num_choices=choices).values())
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_layers_compile_as_one_graph(name):
+    """For any length with a table of projections, and with queries and keys in terms."""
     layer = encoder_layer(name, dropout=0.2, attention_dropout=0.2)
-    assert_compiled_equals(layer, layer, [torch.randn(2, tokens, H * D) for tokens in (5, 9)])
+    lengths = (5, 9) if name in ("transformer-xl", "cope") else (5,)
+    assert_compiled_equals(layer, layer, [torch.randn(2, tokens, H * D) for tokens in lengths])
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_models_compile_as_one_graph(head):
+    """For any length with the heads of tokens and of choices, whose results depend on shapes."""
     model, loss = model_and_loss(head)
     model.train(head.endswith("ForMaskedLM"))
-    assert_compiled_equals(model, loss, [torch.randint(0, 37, (2, tokens)) for tokens in (5, 7)])
+    lengths = (5, 7) if head in ("RoFormerForMaskedLM", "RoFormerForMultipleChoice") else (5,)
+    assert_compiled_equals(model, loss, [torch.randint(0, 37, (2, tokens)) for tokens in lengths])
 
 
 def test_checkpointed_layers_compile_as_one_graph():
@@ -244,9 +249,7 @@ def test_layers_whose_arguments_are_copied():
 
 
 def test_compiled_by_inductor():
-    layer, bound = encoder_layer("t5"), tol.COMPILED_GRADIENT_F32
-    assert_compiled_equals(layer, layer, [torch.randn(2, 5, H * D)], backend="inductor", bound=bound)
-    model, loss = model_and_loss("RoFormerForMaskedLM")
+    model, loss = model_and_loss("RoFormerModel", model_type="rf_encoder", position_encoding="t5")
     assert_compiled_equals(model, loss, [torch.randint(0, 37, (2, 5))], backend="inductor")
 
 
@@ -310,12 +313,12 @@ def test_encoding_compiles_with_linear_attention_and_inputs():
     assert same(results(compiled, inputs()), results(function, inputs()))
 
 
-@pytest.mark.parametrize(("feature_map", "backend"), [("favor", "inductor"), ("relu", "aot_eager")])
-def test_linear_attention_draws_vectors_in_compiled_code(feature_map, backend):
+@pytest.mark.parametrize("feature_map", ["favor", "relu"])
+def test_linear_attention_draws_vectors_in_compiled_code(feature_map):
     torch._dynamo.reset()
     options = {"feature_map": feature_map, "num_features": 12, "redraw_every": 2}
     plain, inside = (roformer_cpp.LinearAttention(D, **options).train() for _ in range(2))
-    compiled = torch.compile(inside, fullgraph=True, backend=backend)
+    compiled = torch.compile(inside, fullgraph=True, backend="aot_eager")
     first = inside.projection.clone()
     for _ in range(5):
         found, expected = (results(lambda q, f=f: f(q, q, q), inputs()) for f in (compiled, plain))
@@ -330,11 +333,13 @@ def test_linear_attention_draws_vectors_in_compiled_code(feature_map, backend):
             return layer(q, q, q).square() + layer(2 * q, q, q)
 
         first, second = inputs().requires_grad_(), inputs().requires_grad_()
+        backend = "inductor" if feature_map == "relu" else "aot_eager"
         compiled = torch.compile(function, fullgraph=True, backend=backend) if layer is inside else function
         (compiled(first).sum() + compiled(second).square().sum()).backward()
         return [first.grad, second.grad]
 
     assert same(twice(inside), twice(plain), tol.COMPILED_GRADIENT_F32)
+    assert all(torch.equal(x, y) for x, y in zip(inside.buffers(), plain.buffers(), strict=True))
 
 
 def test_a_call_with_a_cache_is_outside_of_the_graph():

@@ -60,7 +60,7 @@ def test_pretrain_and_evaluate(folder):
 
 def test_compare(folder):
     config = run_file(folder / "run.json")
-    result("compare", folder, "--import=my_encodings", "--encodings", "none,plain-alibi", "--data", "data",
+    result("compare", folder, "--import=my_encodings", "--encodings", "plain-alibi", "--data", "data",
            "--output", "table", "--config", config, "--seeds", 1)  # fmt: skip
     assert "plain-alibi" in (folder / "table" / "table.md").read_text()
 

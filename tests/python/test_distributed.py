@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 import cli_support
 import tolerances as tol
 from cli_support import metrics
-from job_case import RUN, STEPS, bits, errors, finish, free_port, job, outcomes, pretrain, start
+from job_case import RUN, STEPS, Forked, bits, errors, finish, free_port, job, outcomes, pretrain, start
 
 
 def weights(run_dir):
@@ -37,6 +37,13 @@ def two(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     (result,) = finish(pretrain(2, data, folder, "run"))
     return folder / "run", result
+
+
+@pytest.fixture(scope="module")
+def divided(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("divided")
+    finish(pretrain(2, data, folder, "run", run={"sharding": "optimizer"}))
+    return folder / "run"
 
 
 def test_one_process_has_the_bits_of_the_program(alone, data, tmp_path):
@@ -91,16 +98,15 @@ def moments(run_dir):
     return {name: np.concatenate([part[begin] for begin in sorted(part)]) for name, part in parts.items()}
 
 
-def test_divided_optimizer(two, alone, data, tmp_path):
+def test_divided_optimizer(two, divided, alone, data, tmp_path):
     """The kernel of the update rounds the last numbers of its input differently, so a bit may differ. A repeated job
     has the same bits."""
-    for name in ("run", "again"):
-        finish(pretrain(2, data, tmp_path, name, run={"sharding": "optimizer"}))
-    assert bits(tmp_path / "run") == bits(tmp_path / "again")
-    for path in (tmp_path / "run" / f"checkpoint-{STEPS}").glob("optimizer-*"):
+    finish(pretrain(2, data, tmp_path, "again", run={"sharding": "optimizer"}))
+    assert bits(divided) == bits(tmp_path / "again")
+    for path in (divided / f"checkpoint-{STEPS}").glob("optimizer-*"):
         assert path.read_bytes() == (tmp_path / "again" / path.parent.name / path.name).read_bytes()
-    assert np.abs(weights(tmp_path / "run") - weights(alone)).max() <= tol.JOB_RTOL
-    ours, theirs = moments(tmp_path / "run"), moments(two[0])
+    assert np.abs(weights(divided) - weights(alone)).max() <= tol.JOB_RTOL
+    ours, theirs = moments(divided), moments(two[0])
     sizes = {name: x.size for name, x in load_file(alone / f"checkpoint-{STEPS}" / "optimizer.safetensors").items()}
     assert {name: x.size for name, x in ours.items()} == sizes
     for name, expected in theirs.items():
@@ -153,14 +159,13 @@ def test_a_signal_to_a_rank_ends_the_job_which_goes_on(undisturbed, data, tmp_pa
     assert bits(tmp_path / "run") == bits(undisturbed) and metrics(tmp_path / "run") == metrics(undisturbed)
 
 
-@pytest.mark.parametrize("before, after, sharding", [(4, 2, "optimizer"), (1, 3, "none")])
-def test_another_number_of_processes_goes_on(alone, data, tmp_path, before, after, sharding):
-    run = {"sharding": sharding, "checkpoint_every_steps": 6}
-    finish(pretrain(before, data, tmp_path, "run", run=run))
-    for name in ("model.safetensors", f"checkpoint-{STEPS}"):
-        path = tmp_path / "run" / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    results = outcomes(pretrain(after, data, tmp_path, "run", "--resume", run=run))
+@pytest.mark.parametrize("before, after, sharding", [(2, 3, "optimizer"), (2, 1, "optimizer"), (1, 2, "none")])
+def test_another_number_of_processes_goes_on(alone, divided, data, tmp_path, before, after, sharding):
+    """Parts of three ranks begin and end within those of two."""
+    shutil.copytree(alone if before == 1 else divided, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    shutil.rmtree(tmp_path / "run" / f"checkpoint-{STEPS}")
+    results = outcomes(pretrain(after, data, tmp_path, "run", "--resume", run={"sharding": sharding}))
     assert [code for code, _, _ in results] == [0] * after, results
     assert f"processes was {before} and is {after}" in results[0][2]
     assert_same_run(tmp_path / "run", alone)
@@ -256,14 +261,18 @@ def test_a_wrong_command_line_is_said_once(data, tmp_path):
     assert "rank 0 lost another one" in results[0][2] and "--threads" in results[1][2]
 
 
+EXAMPLE = """
+import fork_server, runpy, roformer_cpp, torch._dynamo, torch.distributed.fsdp
+fork_server.serve(lambda path: runpy.run_path(path, run_name="__main__") and None)
+"""
+
+
 def losses(*of_rank):
     """What the first process of examples/fsdp.py prints; of_rank: the environment of each."""
-    common = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(cli_support.ROOT / "python"))
-    command, pipe = [sys.executable, cli_support.ROOT / "examples" / "fsdp.py"], dict(stdout=subprocess.PIPE, text=True)
-    processes = [subprocess.Popen(command, env=common | each, **pipe) for each in of_rank]
-    said = [process.communicate(timeout=120)[0] for process in processes]
-    assert all(process.returncode == 0 for process in processes)
-    return [float(number) for number in re.findall(r"loss ([\d.]+)", said[0])]
+    example = str(cli_support.ROOT / "examples" / "fsdp.py")
+    results = outcomes([Forked(("-c", EXAMPLE), example, environment=each) for each in of_rank])
+    assert [code for code, _, _ in results] == [0] * len(of_rank), results
+    return [float(number) for number in re.findall(r"loss ([\d.]+)", results[0][1])]
 
 
 def test_fsdp_of_two_processes_has_the_losses_of_one():

@@ -57,7 +57,7 @@ def test_fine_tuning_is_that_of_the_command(trained, task, tuned, tmp_path):
 
 def test_a_fine_tuning_that_was_stopped_continues(trained, task, tmp_path):
     def tuned(output, **options):
-        return tune(trained, task, tmp_path / output, epochs=20, **options)  # long enough to be stopped
+        return tune(trained, task, tmp_path / output, epochs=12, **options)  # long enough to be stopped
 
     whole = tuned("whole")
     first = tuned("out", callback=lambda line: "0.001" not in line["run"])

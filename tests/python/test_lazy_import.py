@@ -79,7 +79,7 @@ def test_functions_keep_their_names():
     """Four of them have the name of their module, whatever is imported first; in a child each, of one with torch."""
     names = ("attention", "convert", "encoding", "linear_attention")
     code = f"""
-import os, torch
+import os, torch._dynamo
 for first in {FIRST!r}:
     if (child := os.fork()) == 0:
         exec(first)

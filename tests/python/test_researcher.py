@@ -12,7 +12,7 @@ from torch import nn
 
 import roformer_cpp
 import tolerances as tol
-from compiled_modules import assert_compiled_equals
+from compiled_modules import assert_compiled_equals, result_and_gradients, same
 from encoding_case import TINY_MODEL
 from encoding_files import INFOS, needs_keys, sweep_keys
 from graft_models import IDS as WORDS
@@ -55,7 +55,7 @@ def test_trainer(model, kind, tmp_path):
         tuned = peft.get_peft_model(model, task)
     else:
         tuned = roformer_cpp.load_model(tmp_path)
-    options = dict(max_steps=12, learning_rate=0.05, use_cpu=True, save_strategy="no", report_to=[], disable_tqdm=True)
+    options = dict(max_steps=8, learning_rate=0.05, use_cpu=True, save_strategy="no", report_to=[], disable_tqdm=True)
     rows = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": row % 2} for row in IDS]
     arguments = transformers.TrainingArguments(str(tmp_path), **options)
     trainer = transformers.Trainer(tuned, arguments, train_dataset=rows, eval_dataset=rows)
@@ -101,24 +101,35 @@ def test_graft_an_encoding_of_ones_own(model):
         assert_t4(llama(WORDS, use_cache=False).logits, make("Llama")(WORDS).logits)
 
 
+def kind(info):
+    """What the Python code of a model asks about an encoding, which is one operator in a graph."""
+    return info["engine_lacks"], info["needs_causal"], info["parameters"] == "0", info["position_terms"]
+
+
+COMPILED = {kind(info): name for name, info in INFOS.items()}.values()
+
+
 @pytest.mark.parametrize("info", INFOS.values(), ids=INFOS)
 def test_models_of_every_encoding_compile_and_export(info):
     """In a process that has not met the encoding: what its C++ object keeps must not come from a trace."""
     encoding = {"type": info["name"]} | (sweep_keys(info["name"], 8) if needs_keys(info["name"]) else {})
     config = {"model_type": "rf_encoder", "position_encoding": encoding, "is_decoder": info["needs_causal"]}
     sizes = {"hidden_dropout_prob": 0.2, "num_hidden_layers": 1, "max_position_embeddings": 16}
+    config |= {"initializer_range": 0.3}  # so that queries and keys have gradients
     model = roformer_cpp.build_model(TINY_MODEL | config | sizes)
-    kept_script.cache_clear()
     ids = torch.randint(1, 37, (2, 6), generator=torch.Generator().manual_seed(1))
-    assert_compiled_equals(model.train(), model, [ids], dynamic=None)
+    if info["name"] in COMPILED:
+        kept_script.cache_clear()
+        assert_compiled_equals(model.train(), model, [ids])
     kept_script.cache_clear()
     exported = torch.export.export(model.eval(), (ids,), strict=False).module()
-    assert torch.allclose(exported(ids)["hidden"], model(ids)["hidden"], **tol.COMPILED_F32)
+    (found, gradients), (out, expected) = (result_and_gradients(module, module, ids) for module in (exported, model))
+    assert torch.allclose(found, out, **tol.COMPILED_F32) and same(gradients, expected, tol.COMPILED_GRADIENT_F32)
 
 
 def train(rank, port, folder):
     """One of two processes: FSDP2, layer by layer, which share one encoding."""
-    roformer_cpp.register()
+    torch.set_num_threads(1)  # those of the test's process are not in its fork
     torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     model = transformers.AutoModelForTokenClassification.from_pretrained(folder)
     for layer in model.roformer.encoder.layer:
@@ -134,7 +145,7 @@ def train(rank, port, folder):
 
 def test_two_processes(model, tmp_path):
     model.save_pretrained(tmp_path)
-    torch.multiprocessing.spawn(train, (free_port(), tmp_path), nprocs=2)
+    torch.multiprocessing.start_processes(train, (free_port(), tmp_path), nprocs=2, start_method="fork")
     model(IDS, labels=LABELS).loss.backward()
     for name, grad in torch.load(tmp_path / "grads").items():
         assert_t4(grad, model.get_parameter(name).grad, name)

@@ -45,26 +45,25 @@ def test_a_profile(data, trained, tmp_path):
         pretrain(case.RUN, data, tmp_path / "other", threads=1, profile="7")
 
 
-@pytest.fixture(scope="module")
-def long_run(data, tmp_path_factory):
-    return pretrain(case.LONG, data, tmp_path_factory.mktemp("long") / "run", threads=1)
+STEPS = 1000  # a third of those of runs that never end
+LONG = {**case.LONG, "stages": [dict(max_length=16, batch=4, steps=STEPS)], "checkpoint_every_steps": 900}
 
 
-def test_a_callback_stops_a_run_which_then_continues(data, long_run, tmp_path):
+def test_a_callback_stops_a_run_which_then_continues(data, tmp_path):
     """The lines come while the run is at work, and the parts are those of a run that was never stopped."""
-    output = tmp_path / "run"
-    first = pretrain(case.LONG, data, output, callback=lambda line: line["step"] < 5, threads=1)
-    assert not first.is_finished and 5 <= first.steps < case.STEPS and not (output / "model.safetensors").exists()
+    output, whole = tmp_path / "run", pretrain(LONG, data, tmp_path / "whole", threads=1)
+    first = pretrain(LONG, data, output, callback=lambda line: line["step"] < 5, threads=1)
+    assert not first.is_finished and 5 <= first.steps < STEPS and not (output / "model.safetensors").exists()
     assert case.checkpoints(output) == [first.steps] == [first.metrics[-1]["step"]]
     assert first.summary["interrupted_by_signal"] == signal.SIGTERM
     seen = []
-    second = pretrain(case.LONG, data, output, resume=True, callback=[seen.append, lambda line: None], threads=1)
-    assert second.is_finished and second.steps == case.STEPS and seen == second.metrics
+    second = pretrain(LONG, data, output, resume=True, callback=[seen.append, lambda line: None], threads=1)
+    assert second.is_finished and second.steps == STEPS and seen == second.metrics
     assert seen[0]["step"] == first.steps + 1
-    assert case.same_model(output, long_run.directory)
-    assert untimed(first.metrics + second.metrics) == untimed(long_run.metrics)
+    assert case.same_model(output, whole.directory)
+    assert untimed(first.metrics + second.metrics) == untimed(whole.metrics)
     third = pretrain(None, data, output, resume=True, callback=seen.append, threads=1)
-    assert third.is_finished and third.steps == case.STEPS and third.metrics == []
+    assert third.is_finished and third.steps == STEPS and third.metrics == []
 
 
 def test_lines_of_a_killed_run_are_not_given_again(data, tmp_path):
