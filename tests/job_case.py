@@ -69,7 +69,7 @@ class Forked:
         return [Path(path).read_text() for path in self.outputs]
 
 
-MAIN = "import fork_server, torch.distributed; from roformer_cpp.distributed import main; fork_server.serve(main)"
+MAIN = "import fork_server; from roformer_cpp.distributed import main; import torch; fork_server.serve(main)"
 
 
 def start(arguments, rank, size, port, cwd=".", preexec_fn=None):
@@ -83,7 +83,7 @@ def start(arguments, rank, size, port, cwd=".", preexec_fn=None):
     environment |= places if rank is not None else {}
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     command = [sys.executable, "-m", f"roformer_cpp.{name}", *words]
-    return subprocess.Popen(command, env=environment, preexec_fn=preexec_fn, **pipes)
+    return subprocess.Popen(command, env=environment, cwd=cwd, preexec_fn=preexec_fn, **pipes)
 
 
 def job(size, *arguments, of_rank=None, before=None):

@@ -172,6 +172,7 @@ class Tokenizer {
   std::optional<int64_t> model_max_length() const { return settings_.max_length; }
   std::string truncation_side() const { return name_of(settings_.truncation_side); }
   std::string padding_side() const { return name_of(settings_.padding_side); }
+  std::string pipeline() const { return std::string(text::name(tokenizer_.options().pipeline)); }
   void save(const std::string& model_dir) const { tokenizer_.save(model_dir); }
 
  private:
@@ -218,6 +219,7 @@ void bind_tokenizer(nb::module_& module) {
       .def("model_max_length", &Tokenizer::model_max_length)
       .def("truncation_side", &Tokenizer::truncation_side)
       .def("padding_side", &Tokenizer::padding_side)
+      .def("pipeline", &Tokenizer::pipeline)
       .def("save", &Tokenizer::save, nb::arg("model_dir"));
 }
 

@@ -124,6 +124,8 @@ class Tokenizer:
             ``input_ids``, ``token_type_ids`` and ``attention_mask`` by name: for one string the lists of its row, for
             a list the lists of all rows.
         """
+        if text_pair == "" and isinstance(text, str) and self._tokenizer.pipeline() != "esm":
+            text_pair = None  # as in the fast tokenizers of transformers
         first, second, is_one = _samples(text, text_pair)
         pad = _rule("padding", padding, PADDINGS, "longest", "do_not_pad")
         rule = _rule("truncation", truncation, TRUNCATIONS, "longest_first", "do_not_truncate")
@@ -306,7 +308,7 @@ def _rule(name: str, given: Any, rules: tuple[str, ...], default: str, none: str
 def _samples(text: Any, text_pair: Any) -> tuple[list[str], list[str] | None, bool]:
     """First texts, second texts, and whether it is one text or pair."""
     first, is_one = _checks.texts(_WHERE, "text", text)
-    if text_pair is None or (is_one and text_pair == ""):  # transformers adds no [SEP] for the latter
+    if text_pair is None:
         if first and isinstance(first[0], (tuple, list)):
             if any(not isinstance(pair, (tuple, list)) or len(pair) != 2 for pair in first):
                 raise ValueError(f"[{_WHERE}] a pair must have two texts, and all texts must be pairs, got others")

@@ -97,7 +97,7 @@ CASES = {
     "left window": Case(queries=37, keys=37, heads=1, left=14),
     "right window": Case(queries=37, keys=37, heads=1, right=14),
     "prefix": Case(batch=2, queries=37, keys=37, heads=1, right=0, prefix=torch.tensor([4, 21])),
-    "mask": Case("bias", batch=2, heads=1, mask=(2, 1, 19, 23)),
+    "mask": Case("bias", batch=2, mask=(2, 2, 19, 23)),
     "packed": Case("bias", "key_table", "query_table", "value_table", heads=1, **SEQUENCES),
     "packed and causal": Case(right=0, left=4, **SEQUENCES),
     "more queries": Case(queries=37, keys=18, heads=1, left=2, right=1),

@@ -88,7 +88,7 @@ def trained(start, prepared, groups):
     return np.array(found), model
 
 
-# Other numbers of processes have the bits of one: tests/python/test_distributed.py.
+# Other numbers of processes and shardings are compared with one in tests/python/test_distributed.py.
 JOBS = [(1, "none", []), (1, "none", GROUPS), (2, "none", []), (4, "optimizer", GROUPS)]
 
 

@@ -191,7 +191,7 @@ def test_published_keys(name, tmp_path):
 REFUSED = [
     ("c4ai-command-r7b-12-2024", {"use_qk_norm": True}, "use_qk_norm must be absent"),
     ("c4ai-command-r7b-12-2024", {"position_embedding_type": "alibi"}, "must be absent or rope_gptj, got .alibi"),
-    ("falcon-7b", {"apply_residual_connection_post_layernorm": True}, "norm must be absent, .* in a falcon, got true"),
+    ("falcon-7b", {"apply_residual_connection_post_layernorm": True}, "norm must be absent, .* for falcon, got true"),
     ("falcon-rw-1b", {"is_causal": False}, "is_causal must be .* ALiBi, got false"),
     ("mpt-7b", {"attn_config": {"alibi": False}}, "attn_config.alibi must be absent or true"),
     ("mpt-7b", {"attn_config": {"clip_qkv": 6.0}}, "attn_config.clip_qkv must be .* null"),

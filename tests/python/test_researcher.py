@@ -103,7 +103,7 @@ def test_graft_an_encoding_of_ones_own(model):
 
 def kind(info):
     """What the Python code of a model asks about an encoding, which is one operator in a graph."""
-    return info["engine_lacks"], info["needs_causal"], info["parameters"] == "0", info["position_terms"]
+    return info["engine_lacks"], info["needs_causal"], info["parameters"][0] == "0", info["position_terms"]
 
 
 COMPILED = {kind(info): name for name, info in INFOS.items()}.values()
@@ -130,6 +130,7 @@ def test_models_of_every_encoding_compile_and_export(info):
 def train(rank, port, folder):
     """One of two processes: FSDP2, layer by layer, which share one encoding."""
     torch.set_num_threads(1)  # those of the test's process are not in its fork
+    roformer_cpp.register()
     torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     model = transformers.AutoModelForTokenClassification.from_pretrained(folder)
     for layer in model.roformer.encoder.layer:
@@ -145,7 +146,8 @@ def train(rank, port, folder):
 
 def test_two_processes(model, tmp_path):
     model.save_pretrained(tmp_path)
-    torch.multiprocessing.start_processes(train, (free_port(), tmp_path), nprocs=2, start_method="fork")
+    method = "spawn" if torch.cuda.is_available() else "fork"  # torch's threads for a GPU do not fork
+    torch.multiprocessing.start_processes(train, (free_port(), tmp_path), nprocs=2, start_method=method)
     model(IDS, labels=LABELS).loss.backward()
     for name, grad in torch.load(tmp_path / "grads").items():
         assert_t4(grad, model.get_parameter(name).grad, name)
