@@ -29,7 +29,7 @@ MODULES = ("core", "engine", "nn", "text", "data", "train")
 PROGRAMS = {"core": ("core", "engine"), "text": ("text", "data"), "data": ("data", "train")}
 FOLDERS = {
     "core": ("core", "ops", "nn", "engine"),
-    "engine": ("engine", "python", "cli", "oracles"),
+    "engine": ("engine", "oracles", "python", "cli"),
     "nn": ("nn", "ops", "oracles", "python", "cli"),
     "text": ("text", "oracles", "cli", "python"),
     "data": ("data", "cli", "oracles", "python"),
