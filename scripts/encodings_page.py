@@ -26,7 +26,7 @@ The table lists the inputs of the terms other than positions, whether [the engin
 and the longest sequence. Each value is found by running a small model with the default keys."""
 LENGTHS = {
     "all": "any length",
-    "stored": "as long as stored; [`bake`](how-to.md#run-a-model-on-sequences-longer-than-its-stored-terms)",
+    "stored": "as long as stored; [`bake`](how-to.md#run-a-model-on-longer-sequences)",
     "table": "to `max_position_embeddings`",
 }
 

@@ -174,10 +174,13 @@ class Matcher {
   std::string hint(const std::string& name) const {
     if (starts_with_any(name, kHeadModules))
       return "; the file holds another head: load that head or none, or allow a fresh one";
-    const bool has_modules = std::ranges::any_of(file_, [this](const NamedShape& tensor) {
+    bool has_modules = false;
+    for (const NamedShape& tensor : file_) {
       const auto is_part = [&](std::string_view part) { return tensor.name.find(part) != std::string::npos; };
-      return std::ranges::any_of(kModulesOfTransformers, is_part) && !by_name_.contains(model_name(tensor.name));
-    });
+      if (std::ranges::none_of(kModulesOfTransformers, is_part)) continue;
+      if (by_name_.contains(model_name(tensor.name))) return "";  // the name of the file's own format
+      has_modules = true;
+    }
     return has_modules ? "; a model that transformers saved with save_original_format=False must be saved without it"
                        : "";
   }

@@ -192,7 +192,8 @@ void untie_stored_head(const CheckpointFiles& checkpoint, WeightMatch match, Mod
   config.tie_word_embeddings = false;
   for (const char* part : {"weight", "bias"}) {
     const std::string name = std::string("cls.predictions.decoder.") + part, source = tied_source(config, name);
-    if (source.empty() || checkpoint.tensors().contains(name)) continue;
+    const bool is_listed = match.names.contains(name) || match.tied_copies.contains(name);
+    if (source.empty() || is_listed || checkpoint.tensors().contains(name)) continue;
     const std::string stored = match.names.at(source);
     list.shapes.push_back({name, checkpoint.at(stored).shape});
     list.stored_as[name] = stored;

@@ -7,7 +7,7 @@ import re
 from . import _native
 
 # The files of a model directory; other formats of the weights are not read.
-_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.dict"]
+_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.dict", "*.jinja", "*.tiktoken", "artifact.metadata"]
 
 
 def located(given: str) -> str:

@@ -100,22 +100,11 @@ def _read(source: Path, model_type: str | None, tokenizer: str | None) -> checkp
             )
     config = checkpoint.read_json(source / "config.json")
     if has_safetensors:
-        files = _opened(source)
-        names = [] if files is None else files.native.file_names()
-        tensors = {name: files.stored(name) for name in names} if files else pickles.read_safetensors(source)
+        files = ModelFiles(WHERE, source)
+        tensors = {name: files.stored(name) for name in files.native.file_names()}
     else:
         tensors = pickles.read(source)
     return checkpoint.Checkpoint(config, checkpoint.current_names(tensors), copied=_others(source))
-
-
-def _opened(folder: Path) -> ModelFiles | None:
-    """None for a model that the engine opens, but whose parts are not described: its files are written unchanged."""
-    try:
-        return ModelFiles(WHERE, folder)
-    except RuntimeError as error:
-        if "which has no graph" not in str(error):
-            raise
-        return None
 
 
 def _others(source: Path) -> dict[str, Path]:
@@ -154,15 +143,9 @@ def _write_model(content: Any, folder: Path, layout: str | None) -> dict[str, An
     def written(config: dict[str, Any]) -> Any:
         checkpoint.write_json(folder / "config.json", config)
         checkpoint.write_safetensors(folder / "model.safetensors", content.tensors)
-        return _opened(folder)
+        return ModelFiles(WHERE, folder)
 
     files = written(content.config)
-    if files is None:
-        kind = content.config["model_type"]
-        if layout is not None:
-            raise ValueError(f"[{WHERE}] layout must be left out for the model_type {kind}, got {layout}")
-        architecture = (content.config.get("architectures") or [kind])[0]
-        return {"architecture": architecture, "tensors": len(content.tensors), "layout": None}
     is_made = bool(content.written)  # a configuration of another program
     changed = layout is not None and change_layout(files, content.tensors, layout)
     if changed or is_made or content.config.get("model_type") == "nezha":

@@ -18,6 +18,9 @@ TRUNCATIONS = ("longest_first", "only_first", "only_second", "do_not_truncate")
 PADDINGS = ("longest", "max_length", "do_not_pad")
 SIDES = ("right", "left")
 
+# Pipelines whose class in transformers is in Python: there an empty second text makes a pair.
+_IN_PYTHON = ("bert-legacy", "esm", "wobert")
+
 
 def _special(name: str) -> tuple[property, property]:
     """The properties of a special token: its text, and its id."""
@@ -124,7 +127,8 @@ class Tokenizer:
             ``input_ids``, ``token_type_ids`` and ``attention_mask`` by name: for one string the lists of its row, for
             a list the lists of all rows.
         """
-        if text_pair == "" and isinstance(text, str) and self._tokenizer.pipeline() != "esm":
+        is_one_pair = isinstance(text, str) and isinstance(text_pair, str)
+        if is_one_pair and not text_pair and self._tokenizer.pipeline() not in _IN_PYTHON:
             text_pair = None  # as in the fast tokenizers of transformers
         first, second, is_one = _samples(text, text_pair)
         pad = _rule("padding", padding, PADDINGS, "longest", "do_not_pad")

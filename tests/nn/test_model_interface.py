@@ -2,6 +2,7 @@
 process keeps of it.
 """
 
+import fnmatch
 import importlib.util
 import json
 import re
@@ -156,10 +157,18 @@ def test_ids_of_the_hub_are_downloaded_where_huggingface_hub_is_installed(tmp_pa
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     build().save(tmp_path / "there")
-    asked, download = [], "huggingface_hub.snapshot_download"
-    monkeypatch.setattr(download, lambda name, **options: asked.append(name) or str(tmp_path / "there"))
+    asked, patterns = [], []
+
+    def download(name, allow_patterns):
+        asked.append(name)
+        patterns.extend(allow_patterns)
+        return str(tmp_path / "there")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     roformer_cpp.load_model("owner/name")
     assert asked == ["owner/name"]
+    for file in ("config.json", "1_Pooling/config.json", "model.safetensors", "spm.model", "chat_template.jinja"):
+        assert any(fnmatch.fnmatch(file, pattern) for pattern in patterns), file
     cached = tmp_path / "cache" / "models--owner--name"
     (cached / "refs").mkdir(parents=True)
     (cached / "refs" / "main").write_text("0123")

@@ -47,6 +47,15 @@ def byte_level(tmp_path_factory):
     return folder, saved(folder, transformers.GPT2Tokenizer, tokens, merges=merges, pad_token="<|endoftext|>")
 
 
+@pytest.fixture(scope="module")
+def bert_legacy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("legacy")
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(small_vocabulary())) + "\n", encoding="utf-8")
+    theirs = transformers.BertTokenizerLegacy(folder / "vocab.txt")
+    theirs.save_pretrained(folder)
+    return folder, theirs
+
+
 @pytest.fixture(params=["bert", "roformer", "byte_level"])
 def case(request):
     """Our tokenizer and theirs."""
@@ -69,6 +78,18 @@ def test_rows_of_one_text(case):
     for text in [*random_strings(80, 5), "", " ", "hello the world", "今天天气非常好", "[CLS] a [MASK]"]:
         assert rows_of_ours(ours, text) == rows_of_theirs(theirs, text), ascii(text)
     assert rows_of_ours(ours, "hello", "") == rows_of_theirs(theirs, "hello", "")  # no pair
+
+
+def test_empty_second_text_of_a_class_in_python(bert_legacy):
+    folder, theirs = bert_legacy
+    ours = Tokenizer.from_pretrained(folder)
+    assert ours("hello", "") == dict(theirs("hello", ""))
+    assert len(ours("hello", "")["input_ids"]) == 1 + len(ours("hello")["input_ids"])
+
+
+def test_array_of_second_texts(bert):
+    ours = Tokenizer.from_pretrained(bert[0])
+    assert ours(["hello", "the"], np.array(["world", ""])) == ours(["hello", "the"], ["world", ""])
 
 
 def random_options(draw, pairs):

@@ -27,14 +27,6 @@ def read(folder: Path) -> dict[str, Stored]:
     return read_files(_files(folder))
 
 
-def read_safetensors(folder: Path) -> dict[str, Stored]:
-    """The tensors of model.safetensors, or of its shards."""
-    from safetensors.torch import load_file
-
-    files = [load_file(path) for path in sorted(folder.glob("model*.safetensors"))]
-    return {name: _stored(_torch(), name, tensor) for file in files for name, tensor in file.items()}
-
-
 def read_files(paths: list[Path]) -> dict[str, Stored]:
     """The tensors of files. One that asks for code, or holds something besides tensors, is a ValueError."""
     torch = _torch()
