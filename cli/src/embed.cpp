@@ -383,18 +383,17 @@ std::function<int()> configure_embed(CLI::App& app, const Common& common) {
                "Sparse vectors over the vocabulary, of a SparseEncoder or a masked language model (SPLADE)");
   app.add_flag("--multi", options->multi, "A vector for each token, of a MultiVectorEncoder, PyLate or ColBERT");
   app.add_flag("--dense", options->dense,
-               "One vector for a text, as without --sparse and --multi; two or three of them together: of one pass of "
-               "bge-m3");
+               "One vector per text, the default; with --sparse or --multi: both outputs of one pass of bge-m3");
   app.add_flag("--token-names", options->token_names, "Sparse vectors have \"tokens\" in place of \"indices\"");
   app.add_option("--max-active", embedder.max_active,
-                 "The N largest weights of each sparse vector; default: the model's")
+                 "Number of largest weights to keep in each sparse vector; default: the model's")
       ->check(integer_within(1));
   add_choice<engine::Quantization>(
       app, "--quantize", options->quantization, "",
-      "Vectors of bytes (int8, uint8) or bits (binary, ubinary), as sentence-transformers computes them",
+      "Quantize vectors to bytes (int8, uint8) or bits (binary, ubinary), as sentence-transformers does",
       kQuantizations);
   app.add_option("--ranges", options->ranges,
-                 "Array .npy of float32 with the least and the greatest value of each element, for int8 and uint8; "
+                 "float32 .npy [2, dimensions] with the minimum and maximum of each dimension, for int8 and uint8; "
                  "default: those of all vectors of the output");
   app.add_flag("--overwrite", options->overwrite, "Replace the file of an earlier run");
   app.add_flag("--restart", options->restart, "Begin anew where an earlier run left OUTPUT.part");
@@ -409,7 +408,7 @@ std::function<int()> configure_embed(CLI::App& app, const Common& common) {
 }  // namespace
 
 Command embed_command() {
-  return {"embed", "The vectors of texts", "roformer embed --model DIR --input texts.txt --output vectors.npy",
+  return {"embed", "Compute text embeddings", "roformer embed --model DIR --input texts.txt --output vectors.npy",
           Command::Seed::kNotUsed, configure_embed};
 }
 

@@ -36,8 +36,8 @@ void add_poolings(CLI::App& app, engine::EmbedderOptions& options) {
              options.poolings.push_back(found->second);
            }
          },
-         "How token vectors become one: cls, last, max, mean, mean-sqrt-len, pooler, weighted-mean, or several with "
-         "commas, whose results are put together; default: the model's, else mean")
+         "Pooling of token vectors: cls, last, max, mean, mean-sqrt-len, pooler, weighted-mean; several, separated by "
+         "commas, are concatenated; default: the model's, else mean (prefix language models: pooler)")
       ->type_name("NAMES")
       ->delimiter(',');
 }
@@ -51,15 +51,14 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
   add_switch(app, "--normalize", options.normalize, true, "Vectors of length 1; default: as the model says");
   add_switch(app, "--no-normalize", options.normalize, false, "Vectors as they are")->excludes("--normalize");
   app.add_option("--dimensions", options.dimensions,
-                 "The first N elements of each vector (Matryoshka), which is then normalised again if vectors are")
+                 "Leading elements of each vector to keep (Matryoshka); normalized vectors are normalized again")
       ->check(integer_within(1));
   add_prompt(app, options, "Text before each text");
-  add_choice<engine::TextRole>(app, "--role", options.role, "none",
-                               "Of the texts: query, document or none; says the prompt of that name, and what else "
-                               "the model does with them",
-                               kRoles);
+  add_choice<engine::TextRole>(
+      app, "--role", options.role, "none",
+      "Role of the texts: query, document or none; selects the model's prompt, modules and lengths", kRoles);
   app.add_option("--task", options.task,
-                 "Of a model with adapters for tasks: the one that is added, with its prompt where none is given")
+                 "Task whose adapter is used (jina-embeddings-v3), with its prompt unless another is given")
       ->type_name("NAME");
   add_adapter(app, options.adapter);
   add_precision(app, options.precision);
@@ -67,11 +66,11 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
                  "Most tokens of a text, with special tokens; default: the model's, of the role or max_seq_length, "
                  "else what its tokenizer and positions allow")
       ->check(integer_within(1));
-  add_choice<LongTexts>(app, "--long-texts", options.long_texts, "truncate",
-                        "A longer text: truncate (its first tokens count, as in sentence-transformers) or refuse",
-                        {{"truncate", LongTexts::kTruncate}, {"refuse", LongTexts::kRefuse}});
-  add_default(app, "--token-budget", options.token_budget,
-              "Tokens that are computed together; results do not depend on it, memory does");
+  add_choice<LongTexts>(
+      app, "--long-texts", options.long_texts, "truncate",
+      "Texts longer than --max-length: truncate (on the tokenizer's truncation_side) or refuse (an error)",
+      {{"truncate", LongTexts::kTruncate}, {"refuse", LongTexts::kRefuse}});
+  add_default(app, "--token-budget", options.token_budget, "Maximum tokens of a batch; affects memory, not results");
 }
 
 engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common& common) {

@@ -32,7 +32,7 @@ int run_fill_mask(const FillMaskOptions& options) {
 std::function<int()> configure_fill_mask(CLI::App& app, const Common&) {
   auto options = std::make_shared<FillMaskOptions>();
   app.add_option("--model", options->model_dir, "Model directory")->required();
-  app.add_option("--text", options->text, "Text with one or more [MASK]")->required();
+  app.add_option("--text", options->text, "Text with one or more mask tokens, such as [MASK] or <mask>")->required();
   add_default(app, "--top-k", options->top_k, "Predictions for each mask, the best first");
   return [options] { return run_fill_mask(*options); };
 }
@@ -40,7 +40,7 @@ std::function<int()> configure_fill_mask(CLI::App& app, const Common&) {
 }  // namespace
 
 Command fill_mask_command() {
-  return {"fill-mask", "The most probable tokens for each [MASK] of a text",
+  return {"fill-mask", "Predict the masked tokens of a text",
           "roformer fill-mask --model run --text 'The people of the United [MASK].' --top-k 5", Command::Seed::kNotUsed,
           configure_fill_mask};
 }

@@ -263,14 +263,15 @@ std::function<int()> configure_generate(CLI::App& app, const Common& common) {
                "messages of a conversation");
   app.add_option("--system", options->system, "With --chat: the system message")->needs("--chat");
   add_text_options(app, *options);
-  add_default(app, "--max-new-tokens", options->generation.max_new_tokens, "Tokens at most, up to 2^30");
+  add_default(app, "--max-new-tokens", options->generation.max_new_tokens, "Maximum number of new tokens, up to 2^30");
   add_beam_options(app, *options);
-  app.add_option("--json-schema", options->schema_path, "File with a JSON schema; each text is a value that it allows")
+  app.add_option("--json-schema", options->schema_path,
+                 "File with a JSON schema that each text follows, unless --max-new-tokens cuts it; not with --beams or "
+                 "--min-new-tokens")
       ->type_name("FILE");
-  app.add_flag("--json", options->json, "Each text is a JSON object")->excludes("--json-schema");
+  app.add_flag("--json", options->json, "The same, for any JSON object")->excludes("--json-schema");
   app.add_flag("--stream", options->stream, "Write the text of one --prompt as it is found, in place of a JSON line");
-  add_default(app, "--batch", options->generation.batch,
-              "Sequences that are computed at once; no result depends on it");
+  add_default(app, "--batch", options->generation.batch, "Sequences per batch; affects speed, not results");
   return [&app, &common, options] {
     if (options->prompts.empty() == options->read.inputs.empty()) {
       fail_usage(kGenerateWhere, "either --prompt or --input must be given, got {}",
@@ -287,7 +288,7 @@ std::function<int()> configure_generate(CLI::App& app, const Common& common) {
 }  // namespace
 
 Command generate_command() {
-  return {"generate", "Texts that a causal language model continues",
+  return {"generate", "Generate text with a causal language model",
           "roformer generate --model run --prompt 'The people' --temperature 0.8 --top-p 0.9 --seed 1",
           Command::Seed::kUsed, configure_generate};
 }

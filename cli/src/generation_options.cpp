@@ -15,36 +15,31 @@ namespace rf::cli {
 void add_text_options(CLI::App& app, TextOptions& options) {
   engine::GenerationOptions& generation = options.generation;
   app.add_option("--model", options.model_dir, "Directory of a causal language model, or a GGUF file")->required();
-  add_default(app, "--min-new-tokens", generation.min_new_tokens, "No end before so many tokens");
+  add_default(app, "--min-new-tokens", generation.min_new_tokens, "Minimum number of new tokens");
   app.add_flag("--sample", options.sample,
-               "Draw each token from its distribution; so do the next three options. Without them, and without beams, "
-               "it is the most probable one");
-  add_default(app, "--temperature", generation.temperature, "Divides the logits; below 1 probable tokens gain");
+               "Sample; implied by --temperature, --top-k and --top-p. Default: greedy search");
+  add_default(app, "--temperature", generation.temperature, "Sampling temperature, which divides the logits");
   add_default(app, "--top-k", generation.top_k, "Draw from the k most probable tokens only; 0: all");
-  add_default(app, "--top-p", generation.top_p, "Draw from the fewest tokens whose probability is at least p");
+  add_default(app, "--top-p", generation.top_p,
+              "Nucleus sampling: draw from the smallest set of tokens whose total probability is at least p; 1: all");
   add_default(app, "--repetition-penalty", generation.repetition_penalty,
               "Above 1, tokens that occur already, in the prompt too, become less probable");
   add_default(app, "--presence-penalty", generation.presence_penalty,
-              "Subtracted from the logits of tokens that the text has after its prompt");
-  add_default(app, "--frequency-penalty", generation.frequency_penalty,
-              "The same, for each time that a token occurs there");
-  app.add_option(
-         "--stop", options.stops,
-         "A string that ends a text, which keeps it, or a special token; may be given several times; default: what "
-         "ends a text in the tokenizer, as [SEP]")
+              "Subtracted once from the logit of each token that the new text has");
+  add_default(app, "--frequency-penalty", generation.frequency_penalty, "The same, for each occurrence");
+  app.add_option("--stop", options.stops,
+                 "Stop string (kept in the text) or special token; may be given several times; default: the "
+                 "tokenizer's end tokens, such as [SEP]")
       ->allow_extra_args(false);
   app.add_flag("--no-stop", options.no_stop, "Nothing ends a text before --max-new-tokens");
-  app.add_option(
-         "--draft", options.draft,
-         "Directory or GGUF file of a smaller model with the same tokens, whose proposals are verified together: "
-         "greedy texts stay the same, sampled ones keep their distribution")
+  app.add_option("--draft", options.draft,
+                 "Draft model for speculative decoding: a directory or GGUF file with the same vocabulary; greedy "
+                 "texts stay the same, sampled ones keep their distribution")
       ->type_name("DIR");
-  add_default(app, "--draft-tokens", generation.draft_tokens, "Tokens that --draft proposes at a step")
+  add_default(app, "--draft-tokens", generation.draft_tokens, "Tokens that the draft model proposes at each step")
       ->needs("--draft");
-  app.add_option(
-         "--prompt-cache", options.prompt_cache,
-         "File with keys and values of a prompt: the tokens with which it begins are not computed again, and it "
-         "is written if it lacks some")
+  app.add_option("--prompt-cache", options.prompt_cache,
+                 "File with the KV cache of a prompt's first tokens; read if it exists, then updated")
       ->type_name("FILE");
   add_precision(app, options.precision);
   add_cache_precision(app, options.cache_precision);
@@ -56,7 +51,8 @@ void add_beam_options(CLI::App& app, TextOptions& options) {
   app.add_option("--beams", generation.beams, "Beam search with so many beams");
   add_default(app, "--length-penalty", generation.length_penalty,
               "Beams are ranked by log-probability over tokens^penalty");
-  add_default(app, "--num-return-sequences", generation.return_sequences, "Results for each prompt; beams: the best");
+  add_default(app, "--num-return-sequences", generation.return_sequences,
+              "Results per prompt: 1 for greedy search, at most --beams (the best) for beam search");
 }
 
 void finish_text_options(const CLI::App& app, const Common& common, TextOptions& options) {

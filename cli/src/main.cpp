@@ -97,8 +97,10 @@ void check_command(int argc, char** argv) {
 }
 
 void add_common(CLI::App& app, const Command& command, Common& common) {
-  if (command.seed == Command::Seed::kUsed) app.add_option("--seed", common.seed, "Seed of the random numbers");
-  app.add_option("--threads", common.threads, "Threads to use; default: all")->check(integer_within(1, 1024));
+  if (command.seed == Command::Seed::kUsed)
+    app.add_option("--seed", common.seed, "Random seed; default: that of the run file, else 1 (generate and chat: 0)");
+  app.add_option("--threads", common.threads, "Number of threads; default: OMP_NUM_THREADS, else all processors")
+      ->check(integer_within(1, 1024));
   app.footer(fmt::format("Example:\n  {}", command.example));
 }
 
@@ -176,7 +178,7 @@ void configure_command(CLI::App& app, const Command& command, const Common& comm
       }
     };
     app.add_flag_callback("--strict", make_warnings_errors,
-                          "Refuse what is a warning otherwise, such as a key of config.json that is not known");
+                          "Treat warnings about the model's files as errors, such as an unknown key in config.json");
   }
   check_numbers(app);
   app.final_callback([&action, run_command = std::move(run_command)] { action = run_command; });

@@ -75,14 +75,14 @@ std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
   add_dictionary(app, options->tokenizer);
   add_choice<data::WordRule>(
       app, "--words", options->words, "tokenizer",
-      "Whose words whole-word masking masks: tokenizer, or jieba (for a vocabulary of Chinese characters)",
+      "Word boundaries for whole-word masking: tokenizer, or jieba (for a vocabulary of Chinese characters)",
       {{"tokenizer", data::WordRule::kTokenizer}, {"jieba", data::WordRule::kJieba}});
   app.add_option("--output", options->output_dir, "Data directory to write")->required();
   CLI::Option* const fraction = add_default(app, "--valid-fraction", options->valid_fraction,
                                             "Part of the documents to hold out, drawn with the seed");
   app.add_option("--valid-input", options->valid_inputs, "Held-out documents from other files, read like --input")
       ->excludes(fraction);
-  app.add_option("--test-input", options->test_inputs, "Documents of the split \"test\", which only evaluate reads");
+  app.add_option("--test-input", options->test_inputs, "Documents of the split \"test\", which training does not read");
   add_default(app, "--shard-tokens", options->shard_tokens, "Tokens after which a new shard starts");
   add_part(app, *options);
   return [options, &common] {
@@ -102,12 +102,12 @@ std::function<int()> configure_merge(CLI::App& app, const Common&) {
 }  // namespace
 
 Command merge_command() {
-  return {"merge", "Parts of a data directory to the whole", "roformer merge --input parts/1 parts/2 --output data",
+  return {"merge", "Join the parts of a data directory", "roformer merge --input parts/1 parts/2 --output data",
           Command::Seed::kNotUsed, configure_merge};
 }
 
 Command prepare_command() {
-  return {"prepare", "Text to token shards", "roformer prepare --input corpus/ --model v --output data",
+  return {"prepare", "Tokenize text into shards", "roformer prepare --input corpus/ --model v --output data",
           Command::Seed::kUsed, configure_prepare};
 }
 

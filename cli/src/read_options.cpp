@@ -93,7 +93,7 @@ CLI::Option* add_text_inputs(CLI::App& app, data::ReadOptions& options) {
                      "('corpus/**/*.jsonl.gz'), or - for standard input")
           ->required();
   add_named(app, "--format", options.format, data::format, data::format_name(options.format),
-            "Format of the inputs, if their names do not tell it: text, jsonl, csv, tsv or parquet");
+            "Format of all inputs: text, jsonl, csv, tsv or parquet; default: by file extension, else text");
   add_default(app, "--field", options.field,
               "Field with the text of a record: a JSON key (a.b or /a/b), a column's name, or in a table without "
               "header its number from 1");
@@ -128,8 +128,7 @@ void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs) {
 
 void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes, const char* formats) {
   add_named(app, "--format", format, data::format, data::format_name(format),
-            fmt::format("Format of the records, if names do not tell it: {}; for standard input the default is jsonl",
-                        formats));
+            fmt::format("Format of all records: {}; default: by file extension, jsonl for standard input", formats));
   add_no_quotes(app, quotes);
 }
 
@@ -199,13 +198,13 @@ void add_adapter(CLI::App& app, std::string& adapter) {
 }
 
 void add_batch_tokens(CLI::App& app, int64_t& batch_tokens) {
-  add_default(app, "--batch-tokens", batch_tokens, "Tokens that are computed together; a longer row is computed alone");
+  add_default(app, "--batch-tokens", batch_tokens, "Maximum tokens of a batch; a longer row is computed alone");
 }
 
 void add_document_rule(CLI::App& app, data::ReadOptions& options) {
   add_named(app, "--documents", options.document_rule, data::document_rule,
             data::document_rule_name(options.document_rule),
-            "What a document is: file, blank-line or line; a record counts as a file");
+            "Boundary of documents in a text file or a record: file (all of it), blank-line or line");
 }
 
 }  // namespace rf::cli

@@ -163,7 +163,7 @@ void read_records(const RerankOptions& options, Ranking& ranking) {
 int run_rerank(RerankOptions& options, const Common& common) {
   check_dictionaries(options.model.load);
   options.model.model_dir = model_of_run(options.model.model_dir, say);
-  options.model.note = say;
+  options.model.note = warn_user;
   const bool is_late = engine::vectors_of(options.model.model_dir) == engine::VectorKind::kTokens;
   Ranking ranking(options, is_late ? late_interaction(options, common) : cross_encoder(options));
   read_records(options, ranking);
@@ -183,8 +183,8 @@ std::function<int()> configure_rerank(CLI::App& app, const Common& common) {
   auto options = std::make_shared<RerankOptions>();
   tasks::CrossEncoderOptions& model = options->model;
   app.add_option("--model", model.model_dir,
-                 "Directory of a CrossEncoder of sentence-transformers, or of a model for the class of a text with one "
-                 "label; or of late interaction: a MultiVectorEncoder, PyLate, ColBERT or bge-m3")
+                 "Directory of a CrossEncoder or another sequence classifier with one label, or of a late-interaction "
+                 "model: a MultiVectorEncoder, PyLate, ColBERT or bge-m3")
       ->required();
   app.add_option("--query", options->query, "First text of each pair")->required();
   CLI::Option_group* const what = app.add_option_group("what to rank");
@@ -205,11 +205,12 @@ std::function<int()> configure_rerank(CLI::App& app, const Common& common) {
              throw CLI::ValidationError("--activation", error.what());
            }
          },
-         "What is made of the logit: identity, sigmoid, tanh or relu; default: the model's, else sigmoid")
+         "Activation of a cross-encoder's logit: identity, sigmoid, tanh or relu; default: the model's, else sigmoid")
       ->type_name("NAME");
   add_prompt(app, model, "Text before the query");
   app.add_option("--max-length", model.max_length,
-                 "Tokens of query and record together; default: what tokenizer and positions allow");
+                 "Maximum tokens of a query and a record together, or of each text with late interaction; default: the "
+                 "model's max_seq_length, else the limit of its tokenizer and positions");
   add_adapter(app, model.adapter);
   add_precision(app, model.precision);
   add_batch_tokens(app, model.batch_tokens);
@@ -220,7 +221,7 @@ std::function<int()> configure_rerank(CLI::App& app, const Common& common) {
 }  // namespace
 
 Command rerank_command() {
-  return {"rerank", "Records by the scores that a model gives to a query and each of them",
+  return {"rerank", "Rank records by relevance to a query",
           "roformer rerank --model DIR --query 'How are RoFormers trained?' --input texts.txt --top-k 5",
           Command::Seed::kNotUsed, configure_rerank};
 }

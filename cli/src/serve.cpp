@@ -38,34 +38,36 @@ std::function<int()> configure_serve(CLI::App& app, const Common& common) {
   add_precision(app, options->precision);
   add_cache_precision(app, options->cache_precision);
   app.add_option("--draft", options->draft,
-                 "Directory or GGUF file of a smaller model with the same tokens as the models that generate, whose "
-                 "proposals are verified together")
+                 "Draft model for speculative decoding: a directory or GGUF file with the vocabulary of the models "
+                 "that generate")
       ->type_name("DIR");
-  app.add_option("--api-key-file", options->api_key_file, "File with the keys that clients may send, one per line");
+  app.add_option("--api-key-file", options->api_key_file,
+                 "File of accepted API keys, one per line, which clients send as Authorization: Bearer KEY");
   CLI::Option* const certificate =
       app.add_option("--tls-cert", options->certificate, "PEM file of the certificate: HTTPS");
   CLI::Option* const key = app.add_option("--tls-key", options->key, "PEM file of its key")->needs(certificate);
   certificate->needs(key);
-  app.add_option("--cors-origin", options->origins, "Origins whose pages may call, or *");
-  add_default(app, "--max-body", options->max_body_bytes, "Bytes of a request's body")->check(integer_within(1));
+  app.add_option("--cors-origin", options->origins, "Allowed CORS origins, or *");
+  add_default(app, "--max-body", options->max_body_bytes, "Maximum bytes of a request's body")
+      ->check(integer_within(1));
   add_default(app, "--max-connections", options->max_connections,
-              "Open connections; of more, the one that waits longest for a request is closed")
+              "Maximum open connections; beyond it, the one that is idle longest is closed")
       ->check(integer_within(1));
   app.add_option_function<int64_t>(
          "--receive-seconds", [options](int64_t seconds) { options->receive = std::chrono::seconds(seconds); },
-         "Seconds for sending a request, and for reading a reply [30]")
+         "Timeout in seconds for receiving a request, and for sending a reply; default: 30")
       ->check(integer_within(1));
   add_default(app, "--max-queued-tokens", options->max_queued_tokens,
-              "Tokens of all unfinished requests; more get status 429")
+              "Maximum tokens of all unfinished requests; beyond it, status 429")
       ->check(integer_within(1));
   add_default(app, "--max-memory", options->max_memory_bytes,
-              "Bytes of the bodies and results of all unfinished requests; more get status 429")
+              "Maximum bytes of the bodies and results of all unfinished requests; beyond it, status 429")
       ->check(integer_within(1));
   add_default(app, "--batch-tokens", options->token_budget,
-              "Tokens that are computed together, at most; fewer if they take longer than 120 ms")
+              "Maximum tokens of a batch; fewer if they take longer than 120 ms")
       ->check(integer_within(1));
   app.add_flag_callback(
-      "--quiet", [options] { options->log_requests = false; }, "No line of JSON on stderr for each request");
+      "--quiet", [options] { options->log_requests = false; }, "Do not log requests to stderr");
   options->log = say;
   return [options, models, &app, &common] {
     for (const std::string& each : *models) {
@@ -88,7 +90,7 @@ std::function<int()> configure_serve(CLI::App& app, const Common& common) {
 
 Command serve_command() {
   return {
-      "serve", "Models over HTTP: vectors, reranking, classes and continuations",
+      "serve", "Serve models over HTTP: embeddings, reranking, classification and generation",
       "roformer serve --model DIR --port 8080\n  curl localhost:8080/v1/embeddings -H 'Content-Type: application/json' "
       "-d '{\"input\": \"RoFormer\"}'",
       Command::Seed::kNotUsed, configure_serve};

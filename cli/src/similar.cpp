@@ -262,10 +262,9 @@ std::function<int()> configure_similar(CLI::App& app, const Common& common) {
       ->allow_extra_args(false);
   add_embedder_options(app, options->embedder);
   app.remove_option(app.get_option("--role"));  // queries and lines have theirs
-  add_text(
-      app, "--query-prompt", options->query_prompt,
-      "Text before the query; default: the model's prompt \"query\". That of the lines is --prompt, by default the "
-      "model's \"document\"");
+  add_text(app, "--query-prompt", options->query_prompt,
+           "Text before the query; default: the model's prompt \"query\", else --prompt, which is put before the lines "
+           "(default: the model's \"document\", \"passage\" or \"corpus\")");
   add_text_inputs(app, options->read)->required(false);
   add_id_field(app, options->read);
   app.add_option("--embeddings", options->embeddings,
@@ -285,7 +284,7 @@ std::function<int()> configure_similar(CLI::App& app, const Common& common) {
 }  // namespace
 
 Command similar_command() {
-  return {"similar", "The lines that are most similar to a text, by their vectors",
+  return {"similar", "Search lines by embedding similarity",
           "roformer similar --model DIR --query 'How are RoFormers trained?' --input texts.txt --top-k 5",
           Command::Seed::kNotUsed, configure_similar};
 }

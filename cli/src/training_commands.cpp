@@ -18,7 +18,8 @@ RF_TORCH_COMMAND(bake, "bake", "Write the constants of a model's position encodi
 RF_TORCH_COMMAND(pretrain, "pretrain", "Masked or causal language-model pretraining from a run file",
                  "roformer pretrain --config run.json --data data --output run [--resume]", Seed::kUsed)
 RF_TORCH_COMMAND(
-    finetune, "finetune", "Train a model for a task: classes, numbers, triples, choices, labels of words, answers",
+    finetune, "finetune",
+    "Fine-tune a model for classification, regression, triples, multiple choice, token labels or question answering",
     "roformer finetune --task classification --model run --train train.tsv --valid valid.tsv --output tuned\n"
     "      --learning-rates 2e-5,3e-5 --seeds 3 --columns text=sentence1,pair=sentence2",
     Seed::kUsed)
@@ -27,14 +28,13 @@ RF_TORCH_COMMAND(train_translation, "train-translation", "Train an encoder-decod
                  "      --tokenizer v --output run",
                  Seed::kUsed)
 RF_TORCH_COMMAND(
-    train_similar, "train-similar",
-    "Train a model on pairs of similar texts: vectors to compare, and texts that it writes",
+    train_similar, "train-similar", "Train a RoFormer-Sim model, which compares and generates similar texts",
     "roformer train-similar --model run --pairs pairs.tsv --columns text=sentence1,pair=sentence2 --output sim",
     Seed::kUsed)
 RF_TORCH_COMMAND(compare, "compare", "Train the same model with each of several position encodings and compare them",
                  "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3",
                  Seed::kUsed)
-RF_TORCH_COMMAND(bench, "bench", "Run training steps on command, for scripts that time them",
+RF_TORCH_COMMAND(bench, "bench", "Run training steps driven by lines on standard input, for timing scripts",
                  "roformer bench --model run --ids ids.npy --labels labels.npy", Seed::kNotUsed)
 
 }  // namespace rf::cli

@@ -157,19 +157,20 @@ std::function<int()> configure_translate(CLI::App& app, const Common&) {
   add_default(app, "--length-penalty", options.search.length_penalty,
               "Translations are ranked by log-probability over tokens^penalty");
   add_default(app, "--max-ratio", options.search.max_ratio,
-              "Tokens of a translation for each token of its line, at most ...");
-  add_default(app, "--max-extra", options.search.max_extra, "... and so many more");
+              "A translation has at most max-ratio times the tokens of its line, plus max-extra");
+  add_default(app, "--max-extra", options.search.max_extra, "Tokens added to that maximum");
   add_default(app, "--max-source", options.max_source,
-              "Tokens of a line that are read, its end included; 0: max_position_embeddings of the model. Beyond "
-              "max_length of its run file, a model has not been trained");
+              "Maximum tokens of a line, its end token included; longer lines are truncated; 0: the model's "
+              "max_position_embeddings. A model is not trained beyond the max_length of its run file");
   add_default(app, "--batch-tokens", options.search.batch_tokens,
-              "Tokens of a batch: its lines times the longest of them times the beams");
+              "Maximum size of a batch: lines times the longest line times beams");
   app.add_flag("--no-cache", arguments->without_cache,
                "Compute all tokens again at every step, as a comparison: it takes longer");
   add_precision(app, options.precision);
   return [arguments] {
     tasks::TranslateOptions& given = arguments->options;
     given.model_dir = model_of_run(given.model_dir, say);
+    given.warn = warn_user;
     given.note = say;
     if (arguments->without_cache) given.search.cache = engine::TranslationOptions::Cache::kNone;
     return run_translate(*arguments);

@@ -45,7 +45,9 @@ void add_task_options(CLI::App& app, FinetuneOptions& options) {
   tasks.pop_back();
   app.add_option("--task", options.task.kind, fmt::format("{} or {}", fmt::join(tasks, ", "), last))->required();
   add_columns(app, options.task.columns);
-  app.add_option("--metric", options.task.metric, "Metric that chooses the best evaluation; each task has a default");
+  app.add_option("--metric", options.task.metric,
+                 "Metric that selects the best evaluation; default: f1 for multi_label, tokens and answers, spearman "
+                 "for regression, else accuracy");
   add_default(app, "--max-length", options.task.max_length, "Tokens per row, including special tokens");
   add_choice<text::Truncation>(app, "--truncation", options.task.truncation, "longest-first",
                                "Which text of a pair loses tokens: longest-first, only-first, only-second",
@@ -71,11 +73,10 @@ void add_training_options(CLI::App& app, FinetuneOptions& options) {
   add_default(app, "--batch", options.batch, "Records per step");
   add_schedule(app, options.schedule, options.warmup, "linear", "After the warm-up: linear (to 0) or constant");
   add_decay_and_clipping(app, options.weight_decay, options.clip_norm);
-  add_default(app, "--label-smoothing", options.label_smoothing, "Part of a target that is spread over all classes");
+  add_default(app, "--label-smoothing", options.label_smoothing, "Label-smoothing factor, from 0 to below 1");
   add_choice<std::string>(
       app, "--classifier-pooling", options.classifier_pooling, "",
-      "What a head of sequences reads: cls, the first token, or mean, of all tokens; default: as the model's "
-      "config.json has it",
+      "Pooling before the classification head: cls (first token) or mean; default: as in config.json",
       {{"cls", "cls"}, {"mean", "mean"}});
   add_training_precision(app, options.precision);
   add_default(app, "--evaluate-every-steps", options.evaluate_every_steps,

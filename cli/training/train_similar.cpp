@@ -33,9 +33,10 @@ void add_training_options(CLI::App& app, SimilarTraining& options) {
   add_default(app, "--epochs", options.epochs, "Passes through the pairs");
   add_default(app, "--batch", options.batch, "Pairs per step, each in both directions");
   add_default(app, "--max-length", options.max_length,
-              "Tokens of a text; a pair has at most twice as many, and is cut beyond, with a message");
+              "Maximum tokens of a --valid text, with special tokens; training pairs are truncated to twice as many, "
+              "with a message");
   add_default(app, "--mask", options.mask,
-              "Part of the texts that are read with masked words, of which 15 % are; what is written stays whole");
+              "Fraction of source texts in which 15 % of the words are masked; targets are not masked");
   add_default(app, "--learning-rate", options.learning_rate, "Peak rate");
   add_schedule(app, options.schedule, options.warmup, "constant", "After the warm-up: constant or linear (to 0)");
   add_decay_and_clipping(app, options.weight_decay, options.clip_norm);
@@ -51,8 +52,9 @@ std::function<int()> configure_train_similar(CLI::App& app, const Common& common
                  "Pairs of similar texts, in the columns text and pair: .jsonl .csv .tsv, also .gz and .zst")
       ->required();
   app.add_option("--label", options->label, "Only records of --pairs whose column label has this value");
-  app.add_option("--valid", options->valid,
-                 "Pairs with a number in the column label: after each epoch its rank correlation with their cosines");
+  app.add_option(
+      "--valid", options->valid,
+      "Scored pairs (a number in column label): Spearman correlation with cosine similarity after each epoch");
   app.add_option("--output", options->output_dir,
                  "Directory of the model. The same command continues an interrupted run")
       ->required();

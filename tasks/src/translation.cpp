@@ -25,7 +25,7 @@ struct LineTranslator::Impl {
   explicit Impl(TranslateOptions given)
       : options(std::move(given)),
         tokenizer(load_tokenizer(options.model_dir)),
-        model(options.model_dir, {.precision = options.precision, .warn = options.note}) {
+        model(options.model_dir, {.precision = options.precision, .warn = options.warn}) {
     if (options.max_source < 0) fail("translate", "max-source must be at least 0, got {}", options.max_source);
     if (tokenizer.vocabulary().size() != model.info().vocab_size) {
       fail("translate", "vocab_size of {} must be its tokenizer's {}, got {}", options.model_dir,

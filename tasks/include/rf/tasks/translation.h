@@ -17,7 +17,7 @@ struct TranslateOptions {
   engine::Precision precision = engine::Precision::kFloat32;
   engine::TranslationOptions search{};
   int64_t max_source = 0;  // tokens read of a line, its end included; 0: the model's limit
-  std::function<void(const std::string&)> note{};
+  std::function<void(const std::string&)> warn{}, note{};  // receive warnings about the model, and about lines
 };
 
 struct TranslatedLine {
