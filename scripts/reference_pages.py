@@ -38,7 +38,15 @@ TITLES = {
     "model": "Models",
     "patch": "Models of transformers",
     "graft": "Grafted encodings",
-    "inspection": "Attention to look at",
+    "inspection": "Attention inspection",
+    "cross_encoder": "Cross-encoders",
+    "multi_vector_encoder": "Multi-vector encoders (late interaction)",
+    "sparse_encoder": "Sparse encoders",
+    "bge_m3": "BGE-M3",
+    "quantization": "Quantized vectors",
+    "convert": "Conversion of checkpoints",
+    "onnx_export": "ONNX export",
+    "translation": "Translation",
 }
 WIDTH = 110
 

@@ -108,9 +108,17 @@ class BGEM3FlagModel(VectorEncoder):
     def encode_queries(
         self, queries: str | Iterable[str], batch_size: int = 256, max_length: int | None = None, **options: Any
     ) -> dict[str, Any]:
-        """As ``encode``, of queries: with their instruction and length."""
+        """As ``encode``, with ``query_instruction_for_retrieval`` and ``query_max_length``."""
         length = self._query_length if max_length is None else max_length
         return self.encode(queries, batch_size, length, prompt=self._instruction, **options)
+
+    def encode_query(self, sentences: str | Iterable[str], *arguments: Any, **options: Any) -> dict[str, Any]:
+        """As ``encode_queries``."""
+        return self.encode_queries(sentences, *arguments, **options)
+
+    def encode_document(self, sentences: str | Iterable[str], *arguments: Any, **options: Any) -> dict[str, Any]:
+        """As ``encode``."""
+        return self.encode(sentences, *arguments, **options)
 
     def compute_lexical_matching_score(self, lexical_weights_1: Any, lexical_weights_2: Any) -> Any:
         """The product of the weights of common tokens, summed: of two dictionaries a number, of lists ``[n, m]``."""

@@ -83,7 +83,8 @@ def prepare(
         model: directory with a tokenizer's files.
         output: the data directory to write. One that an earlier call made is replaced.
         documents: the unit of a document in text files: ``"file"``, ``"blank-line"`` or ``"line"``. Default: a file.
-        format: ``"text"``, ``"jsonl"``, ``"csv"``, ``"tsv"`` or ``"parquet"``, if the names do not tell it.
+        format: ``"text"``, ``"jsonl"``, ``"csv"``, ``"tsv"`` or ``"parquet"``, for all inputs. Default: by file
+            extension.
         field: of a record, with its text. Default: ``"text"``.
         quotes: False: quotation marks in csv and tsv are text.
         skip_bad_records: count damaged records, rather than stop at the first.
@@ -94,7 +95,8 @@ def prepare(
         test_input: documents of the split ``test``.
         shard_tokens: tokens after which a new shard starts.
         part: ``"2/4"``: the second of four parts of the input, for :func:`merge`.
-        seed, threads, verbose: as for :func:`roformer_cpp.pretrain`.
+        seed: selects the held-out documents. Default: 1.
+        threads, verbose: as for :func:`roformer_cpp.pretrain`.
 
     Returns:
         The result of the command: numbers of ``documents``, ``train_tokens``, ``valid_tokens`` and others.

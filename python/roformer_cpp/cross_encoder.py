@@ -26,7 +26,8 @@ class CrossEncoder:
 
     Args:
         model_name_or_path: the directory, or a model of the Hugging Face Hub.
-        max_length: tokens of a pair. Default: the limit of the tokenizer and of the model's positions.
+        max_length: maximum tokens of a pair. Default: the directory's ``max_seq_length``, else the limit of the
+            tokenizer and of the model's positions.
         activation_fn: ``"identity"``, ``"sigmoid"``, ``"tanh"`` or ``"relu"``, or the torch module. Default:
             the directory's, else sigmoid of one label and identity of several.
         prompts: texts before the first text of a pair, by name, in addition to the directory's.
@@ -179,7 +180,8 @@ class CrossEncoder:
                 sentence-transformers ignores.
 
         Returns:
-            A dictionary for each document, the best first, with ``corpus_id``, its index, and ``score``.
+            A dictionary for each document, the best first, with ``corpus_id``, its index, and ``score``. A model with
+            several labels is a ValueError.
         """
         if unknown := set(ignored) - {"num_workers", "apply_softmax", "convert_to_numpy", "convert_to_tensor"}:
             raise TypeError(f"[rank] arguments must be those of rank, got {_checks.shown(min(unknown))}")

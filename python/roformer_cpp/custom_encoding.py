@@ -19,7 +19,11 @@ from .terms import TermLists, Terms
 
 @dataclass(frozen=True)
 class EncodingShape:
-    """The sizes and settings of a model that its encoding may depend on."""
+    """The sizes and settings of a model that its encoding may depend on.
+
+    Attributes:
+        vocab_size: rows of the word embeddings; 0: not known.
+    """
 
     num_hidden_layers: int
     num_attention_heads: int
@@ -29,7 +33,7 @@ class EncodingShape:
     max_position_embeddings: int
     is_decoder: bool
     initializer_range: float
-    vocab_size: int = 0  # rows of the word embeddings; 0: not known
+    vocab_size: int = 0
 
 
 class CustomEncoding(nn.Module):
@@ -46,8 +50,8 @@ class CustomEncoding(nn.Module):
     reads tokens or vectors; the error names this part.
 
     Attributes:
-        numbers_per_token: how many numbers :meth:`token_numbers` computes from a token's input of a layer, as the
-            forget gates of fox; :meth:`layer_terms` then gets the numbers of all keys. 0: none.
+        numbers_per_token: how many numbers :meth:`token_numbers` returns for each token, such as the forget gates of
+            fox; :meth:`layer_terms` then gets the numbers of all keys. 0: none.
         reads_vectors: where a subclass sets it to true, :meth:`layer_terms` also gets the layer's queries and keys.
         scales_scores: false where terms have ``scale`` 1, as T5's: a model then draws the projections of queries and
             keys with the deviations 1/sqrt(C D) and 1/sqrt(C), as T5's authors do.
@@ -69,7 +73,7 @@ class CustomEncoding(nn.Module):
     def input(self, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
         """The vectors that are added to the input embeddings, ``[1 or B, T, embedding_size]``.
 
-        ``None``, and then for all positions: nothing.
+        Return ``None`` to add nothing; an encoding must do so for all positions or for none.
 
         Args:
             positions: int64 ``[1 or B, T]``.
@@ -80,13 +84,13 @@ class CustomEncoding(nn.Module):
     def layer_input(self, layer: int, shared: object) -> Tensor | None:
         """The vectors that are added to the input of a layer's queries, keys and values, ``[1 or B, T, hidden_size]``.
 
-        ``None``, and then for all positions: nothing. Neither :meth:`token_numbers` nor the residual connection
-        contains it.
+        Return ``None`` to add nothing; an encoding must do so for all positions or for none. Neither
+        :meth:`token_numbers` nor the residual connection contains it.
         """
         return None
 
     def token_numbers(self, layer: int, hidden_states: Tensor) -> Tensor:
-        """The numbers ``[B, T, numbers_per_token]`` of tokens with a layer's input ``[B, T, C]``; caches keep them."""
+        """The numbers ``[B, T, numbers_per_token]`` of tokens, from a layer's input ``[B, T, C]``; caches keep them."""
         raise NotImplementedError("[encoding] token_numbers must be defined where numbers_per_token is not 0, got none")
 
     def shared(self, positions: Tensor, key_positions: Tensor, dtype: torch.dtype) -> object:

@@ -268,10 +268,10 @@ def encoding(name: str, **config) -> Encoding:
 
     Args:
         name: the identifier, or one of ``register_encoding``.
-        **config: ``num_attention_heads``, ``head_dim``, ``hidden_size`` (default: their product), ``embedding_size``
-            (default: ``hidden_size``), ``num_hidden_layers`` (default 1), ``max_position_embeddings`` (default 512),
-            ``is_decoder`` (default false), ``initializer_range`` (default 0.02), ``vocab_size`` (for ``complex``), and
-            the encoding's own keys.
+        **config: ``num_attention_heads`` (default 1), ``head_dim`` (default 64), ``hidden_size`` (default: their
+            product), ``embedding_size`` (default: ``hidden_size``), ``num_hidden_layers`` (default 1),
+            ``max_position_embeddings`` (default 512), ``is_decoder`` (default false), ``initializer_range`` (default
+            0.02), ``vocab_size`` (for ``complex``), and the encoding's own keys.
 
     Raises:
         ValueError: an unknown name or key, or a value out of range; the message names it.
@@ -309,8 +309,8 @@ def encodings() -> list[dict]:
     """The table of encodings: the properties of each one with its default keys.
 
     Strings: ``name``, ``summary``, ``equation``, ``source``, ``terms``, ``parameters``, ``cost``, ``extrapolates``,
-    ``file`` and ``test``; ``keys``: a list of strings; truth values: ``needs_causal``, ``shift_invariant`` (attention
-    does not change if all positions move by the same amount), ``pairwise`` (no place in linear attention).
+    ``file`` and ``test`` (paths in the repository); ``keys``: a list of strings; truth values: ``needs_causal``, ``shift_invariant`` (attention
+    does not change if all positions move by the same amount), ``pairwise`` (linear attention refuses it).
 
     And the properties of a small model with the default keys: ``reads``, the inputs of its terms other than positions:
     ``"tokens"``, ``"queries"`` or ``"keys"``; ``engine``, whether ``Engine`` opens a saved model, and

@@ -28,17 +28,19 @@ class Engine:
     number of threads.
 
     Args:
-        model_dir: the directory, also one of sentence-transformers, or of a training run; or a GGUF file.
+        model_dir: a model directory, also of sentence-transformers or a training run; a GGUF file; or an id of the
+            Hugging Face Hub, which is downloaded if ``huggingface_hub`` is installed.
         precision: of weights and computation; ``"bf16"`` is ``"bfloat16"``, ``"fp32"`` ``"float32"``.
-        token_budget: tokens per computation; results do not depend on it, memory does.
-        threads: that compute. Default: as many as OpenMP uses (``OMP_NUM_THREADS``, else all processors).
+        token_budget: maximum tokens of a batch; affects memory, not results.
+        threads: number of threads, 1 to 1024. Default: as many as OpenMP uses (``OMP_NUM_THREADS``, else all
+            processors).
         task: the method to open now. Other methods open their parts at their first call, with a second copy of the
             weights in memory. Default: the task of the directory.
-        pooling: how token vectors become one, ``"cls"``, ``"last"``, ``"max"``, ``"mean"``, ``"mean-sqrt-len"``,
-            ``"pooler"``, ``"weighted-mean"``, or several, whose results are put together. This and the following
-            arguments are for vectors, and replace what the directory says (docs/embeddings.md).
+        pooling: of token vectors: ``"cls"``, ``"last"``, ``"max"``, ``"mean"``, ``"mean-sqrt-len"``, ``"pooler"``,
+            ``"weighted-mean"``, or several, which are concatenated. This and the following arguments are for vectors,
+            and replace what the directory says (docs/embeddings.md).
         normalize: whether vectors have length 1.
-        dimensions: the first elements of a vector, which is then normalised again if vectors are normalised.
+        dimensions: number of leading elements to keep; a normalized vector is normalized again.
         max_length: tokens of a text with its special tokens; a longer text is truncated, or refused with
             ``long_texts="refuse"``.
         prompt: text before each text.
@@ -49,7 +51,7 @@ class Engine:
             adapters (jina-embeddings-v3), with its prompt if no other is given.
         cache_precision: of the keys and values that ``generate`` keeps; ``"auto"``: as computed
             (docs/generation.md).
-        draft: a smaller model with the same tokens, which proposes tokens to ``generate`` (docs/generation.md).
+        draft: a draft model with the same vocabulary, for speculative decoding in ``generate`` (docs/generation.md).
 
     Raises:
         FileNotFoundError: the directory or a file that it must have does not exist.
@@ -181,7 +183,7 @@ class Engine:
         """The most probable tokens for each mask of a text.
 
         Args:
-            texts: with one or more ``[MASK]``: a list of strings, or one string.
+            texts: with one or more mask tokens, such as ``[MASK]`` or ``<mask>``: a list of strings, or one string.
             top_k: tokens for each mask.
 
         Returns:
@@ -246,31 +248,33 @@ class Engine:
 
         Args:
             prompts: a list of strings, or one string.
-            max_new_tokens: tokens at most.
-            min_new_tokens: a text does not end before it has this number of new tokens.
-            sample: draw each token from its distribution; ``temperature``, ``top_k`` and ``top_p`` say so too. Without
-                them, and without ``beams``, it is the most probable one.
-            temperature: divides the logits; below 1 probable tokens gain.
+            max_new_tokens: maximum number of new tokens.
+            min_new_tokens: minimum number of new tokens.
+            sample: draw tokens from their distribution; implied by ``temperature``, ``top_k`` and ``top_p``. Default:
+                greedy search.
+            temperature: of sampling, divides the logits.
             top_k: draw from the k most probable tokens only.
-            top_p: draw from the fewest tokens whose probability is at least p.
+            top_p: nucleus sampling: draw from the smallest set of tokens whose total probability is at least p; 1: all.
             repetition_penalty: above 1, tokens that occur already become less probable.
-            presence_penalty: subtracted from the logits of tokens that the text has after its prompt.
-            frequency_penalty: the same, for each time that a token occurs there.
-            seed: of sampling; the result of a prompt is a function of it. Default: 0.
+            presence_penalty: subtracted once from the logit of each token that the new text has.
+            frequency_penalty: the same, for each occurrence.
+            seed: of sampling, and only with it; the result of a prompt is a function of it. Default: 0.
             beams: beam search with this number of beams.
-            length_penalty: beams are ranked by log-probability over tokens^penalty.
-            num_return_sequences: results for each prompt; of beams the best.
+            length_penalty: with ``beams``: results are ranked by log-probability over tokens^penalty. Default: 1.
+            num_return_sequences: results per prompt: 1 for greedy search, at most ``beams`` (the best) for beam search.
             stop: strings that end a text, which keeps them, or special tokens; they replace the tokens that end a text
                 in the tokenizer. ``[]``: nothing ends a text.
-            json_schema: each text is a value of this schema (docs/generation.md), unless ``max_new_tokens`` ends it.
-            batch: sequences that are computed together; results do not depend on it.
+            json_schema: constrains each text to JSON of this schema (docs/generation.md), unless ``max_new_tokens``
+                cuts it; True: any JSON value. Not with ``beams`` or ``min_new_tokens``.
+            batch: sequences per batch; affects speed, not results.
             stream: of one string, without beams: returns an iterator over the parts of its text.
-            draft_tokens: that the engine's ``draft`` proposes at a step.
+            draft_tokens: tokens that the draft model proposes at each step.
 
         Returns:
-            For each prompt a list of ``num_return_sequences`` dictionaries: ``text`` that was added, its ``ids``,
-            ``log_probability``, ``stopped``, and of beams ``score``; for one string its list. The list that is returned
-            has ``tokens``, ``seconds`` and ``tokens_per_second`` of the call. With ``stream`` a :class:`TextStream`.
+            For each prompt a list of ``num_return_sequences`` dictionaries: the new ``text``, its ``ids``, their summed
+            ``log_probability`` (natural logarithm), ``stopped`` (True if a stop string or token ended it, False at
+            ``max_new_tokens``), and with beams ``score``; for one string its list. The returned list has ``tokens``,
+            ``seconds`` and ``tokens_per_second`` of the call. With ``stream`` a :class:`TextStream`.
         """
         where = "generate"
         listed, is_one = _checks.texts(where, "prompts", prompts)
@@ -331,8 +335,8 @@ class Generations(list):
     """The results of ``Engine.generate``, and its speed.
 
     Attributes:
-        tokens: that were added, of all results.
-        seconds: that the call took, with its prompts.
+        tokens: number of new tokens of all results.
+        seconds: wall time of the call, prompts included.
     """
 
     def __init__(self, results: list, tokens: int, seconds: float):
@@ -376,7 +380,7 @@ class TextStream(Iterator[str]):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """After the end: tokens by seconds."""
+        """Tokens per second; None before the end."""
         return None if self.result is None else len(self.result["ids"]) / max(self.seconds, 1e-9)
 
 

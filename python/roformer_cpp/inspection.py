@@ -26,10 +26,10 @@ from .terms import Terms
 class LayerAttention:
     """Attention of one layer, float64 ``[H, T, S]``.
 
-    ``weights``: softmax of the scores; ``content``: s q.k, of the scores; ``encoding``: the number that the terms of
-    the position encoding add to it. Softmax ignores a number that is equal for all keys of a query, so the encoding's
-    number is given relative to the last key, which is the query itself in causal attention, and to the query itself in
-    other attention of as many keys. Not a number: the query may not attend to the key.
+    ``weights``: softmax of the scores; ``content``: s q.k; ``encoding``: what the position encoding adds to the score.
+    Softmax ignores a number that is equal for all keys of a query, so ``encoding`` is given relative to its value at
+    the last key, which is the query itself in causal attention, and at the query itself in other attention of as many
+    keys. NaN: the key is masked.
     """
 
     weights: Tensor

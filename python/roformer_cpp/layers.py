@@ -74,7 +74,7 @@ class Attention(nn.Module):
         hidden_size: C, of the input and the output.
         num_attention_heads: H.
         encoding: of the positions, for example ``encoding("rope", num_attention_heads=H, head_dim=D)``; several layers
-            may share one. Not used across states. Default: none.
+            may share one. It is not applied in cross-attention, when ``states`` is given. Default: none.
         layer: which of the encoding's layers this is.
         num_key_value_heads: Hk, H a multiple of it. Default: H.
         head_dim: D. Default: ``hidden_size / num_attention_heads``.

@@ -262,7 +262,7 @@ class Model(ScriptModule):
 
     @property
     def device(self) -> torch.device:
-        """Of the word embeddings, as ``dtype``."""
+        """The device of the word embeddings."""
         return self._body.embeddings.word_embeddings.weight.device
 
     @property
@@ -510,8 +510,8 @@ def load_model(
     Args:
         model_dir: the directory, or an id of the Hugging Face Hub: looked up in the local cache, then downloaded where
             ``huggingface_hub`` is installed.
-        head: one of ``HEADS``, or the same with ``Bert`` (but ``BertLMHeadModel``) or ``RfEncoder``. Default: the one
-            that config.json names.
+        head: a class, such as ``"RoFormerForMaskedLM"`` (``roformer_cpp.model.HEADS`` has all), also with the prefix
+            ``Bert`` (but ``BertLMHeadModel``) or ``RfEncoder``. Default: the one that config.json names.
         dtype: of the parameters in memory; files may hold F16, BF16, F32 or F64.
         allow_fresh_head: whether a head whose weights are not in the file is initialised at random instead of refused.
 
@@ -559,8 +559,9 @@ def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int 
             :meth:`Model.save`.
 
     Returns:
-        ``tokens``, the longest sequence that the file serves, and ``longest``, that the encoding reads at all; None
-        without a limit; and ``bytes``. None for an encoding that does not need the file.
+        A dictionary: ``tokens``, the longest sequence that the file covers, and ``longest``, the limit of the encoding
+        itself, both None without a limit; and ``bytes``, the size of the file. None for an encoding that does not need
+        the file.
 
     Raises:
         RuntimeError: a length that the encoding does not read, or whose tables are larger than 4 GiB; an encoding with

@@ -75,7 +75,8 @@ class MultiVectorEncoder(VectorEncoder):
             prompt_name, prompt, batch_size, show_progress_bar, device: as for ``SentenceTransformer.encode``.
             convert_to_numpy: False: tensors of torch.
             convert_to_tensor: tensors of torch.
-            normalize_embeddings: whether each vector has length 1, whatever the model says.
+            normalize_embeddings: scale vectors to length 1. False: as the model computes them, which may be normalized
+                already.
             task: ``"query"`` or ``"document"``: use the lengths, the added tokens and the masks of this kind of text.
                 ``encode_query`` and ``encode_document`` also take the prompt of that name.
             token_pooling: merges similar vectors of documents: a factor, as 2 for half as many vectors, or a
@@ -101,17 +102,18 @@ class MultiVectorEncoder(VectorEncoder):
         return arrays[0] if is_one else arrays
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """MaxSim of each of some queries with each of some documents, float32 ``[n, m]``.
+        """Late-interaction scores of every pair of a query and a document, float32 ``[n, m]``.
 
-        For each vector of a query it is its largest product with a vector of the document, summed. Queries and
-        documents are lists of arrays, or one array ``[tokens, dimension]``.
+        For each vector of a query, the largest product with a vector of the document is summed (``maxsim``) or averaged
+        (``meanmaxsim``). A document without vectors scores -1e9, divided likewise. Queries and documents are lists of
+        arrays, or one array ``[tokens, dimension]``.
         """
         queries, documents = _matrices(embeddings1), _matrices(embeddings2)
         scores = [self._score(query, document) for query in queries for document in documents]
         return np.array(scores, np.float32).reshape(len(queries), len(documents))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """MaxSim of each query with the document in its place, float32 ``[n]``."""
+        """The scores of the queries and documents at equal indices, float32 ``[n]``."""
         queries, documents = _matrices(embeddings1), _matrices(embeddings2)
         if len(queries) != len(documents):
             raise ValueError(f"[{_WHERE}] both must have as many texts, got {len(queries)} and {len(documents)}")

@@ -21,11 +21,11 @@ def quantize_embeddings(
     Args:
         embeddings: floats ``[n, dimension]`` or ``[dimension]``, an array, a tensor or a list of vectors; or a list of
             ``[tokens, dimension]``, which share their ranges.
-        precision: ``"int8"`` and ``"uint8"``: 256 levels between the least and the greatest value of each element;
-            ``"binary"`` and ``"ubinary"``: eight elements in a byte, 1 where an element is greater than 0, as int8 less
-            128 or as uint8.
-        ranges: ``[2, dimension]``, these least and greatest values.
-        calibration_embeddings: vectors whose values they are, where ``ranges`` is None. Default: ``embeddings``.
+        precision: ``"int8"`` and ``"uint8"``: 256 levels between the minimum and maximum of each dimension;
+            ``"ubinary"``: one bit for each element, 1 if it is greater than 0, packed into uint8; ``"binary"``: the
+            same minus 128, as int8.
+        ranges: ``[2, dimension]``, the minimum and maximum of each dimension.
+        calibration_embeddings: vectors from which ``ranges`` is computed if it is None. Default: ``embeddings``.
 
     Returns:
         An array of that type; for a list of ``[tokens, dimension]`` a list.

@@ -21,16 +21,17 @@ _WHERE = "encode"
 class SentenceTransformer(TextEncoder):
     """A directory of sentence-transformers (docs/embeddings.md says which), or any encoder.
 
-    Names and results follow sentence-transformers, but results are NumPy arrays unless tensors are requested, also from
-    ``similarity``. ``precision``, ``threads`` and ``token_budget`` are as in :class:`Engine`.
+    Names and results follow sentence-transformers, but ``encode`` returns NumPy arrays unless tensors are requested,
+    and ``similarity`` always does. ``precision``, ``threads`` and ``token_budget`` are as in :class:`Engine`.
 
     Args:
-        model_name_or_path: the directory. A model of the Hugging Face Hub is downloaded first.
+        model_name_or_path: a model directory, or an id of the Hugging Face Hub, which is downloaded if
+            ``huggingface_hub`` is installed.
         device: ``"cpu"`` or None.
         prompts: texts before each text, by name, in addition to the directory's.
         default_prompt_name: the prompt of calls that do not name one.
         similarity_fn_name: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``. Default: the directory's.
-        truncate_dim: the first elements of each vector.
+        truncate_dim: number of leading elements of each vector to keep.
 
     Raises:
         FileNotFoundError, RuntimeError, ValueError, TypeError: as for :class:`Engine`.
@@ -102,14 +103,16 @@ class SentenceTransformer(TextEncoder):
             prompt: that text itself; takes precedence.
             batch_size: ignored: sentences are not padded, and neither results nor speed depend on it.
             show_progress_bar: writes to standard error how many sentences are done.
-            output_value: ``"token_embeddings"``: a list of the hidden states of each sentence's tokens.
-            precision: of the result, by :func:`quantize_embeddings` with the ranges of these sentences; the precision
-                of computation is an argument of the class.
+            output_value: ``"token_embeddings"``: instead of vectors, a list of the hidden states of each sentence's
+                tokens, float32 arrays ``[tokens, hidden_size]``; the options below do not apply to them.
+            precision: of the result, by :func:`quantize_embeddings` with the ranges of these sentences (int8 and uint8
+                need at least two); the precision of computation is an argument of the class.
             convert_to_numpy: False: a list of tensors of torch.
             convert_to_tensor: one tensor of torch.
             device: ``"cpu"`` or None.
-            normalize_embeddings: whether vectors have length 1, after ``truncate_dim``.
-            truncate_dim: the first elements of each vector.
+            normalize_embeddings: scale vectors to length 1, after ``truncate_dim``. False: as the model computes them,
+                which may be normalized already.
+            truncate_dim: number of leading elements of each vector to keep.
             task: ``"query"`` or ``"document"``: the modules of a Router and the lengths that the model has for them; or
                 one that the model has an adapter for (jina-embeddings-v3). Its prompt is given by ``prompt_name``.
 
@@ -143,11 +146,11 @@ class SentenceTransformer(TextEncoder):
     # ---- similarity
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """How similar each of some vectors is to each of others, ``[n, m]``: the greater, the more."""
+        """The similarity of every pair, float32 ``[n, m]``; greater is more similar (distances are negated)."""
         return SIMILARITIES[self.similarity_fn_name](_rows(embeddings1), _rows(embeddings2))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """How similar each vector is to that in its place of the others, ``[n]``."""
+        """The similarity of the vectors at equal indices, float32 ``[n]``."""
         a, b = _rows(embeddings1), _rows(embeddings2)
         if a.shape != b.shape:
             raise ValueError(f"[{_WHERE}] both must have as many vectors, got {list(a.shape)} and {list(b.shape)}")

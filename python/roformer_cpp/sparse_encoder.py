@@ -72,7 +72,7 @@ class SparseEncoder(VectorEncoder):
         model_name_or_path, device, prompts, default_prompt_name: as for :class:`SentenceTransformer`.
         similarity_fn_name: ``"dot"``, ``"cosine"``, ``"euclidean"`` or ``"manhattan"``. Default: the directory's, else
             dot.
-        max_active_dims: the largest weights of each vector. Default: the directory's, else all.
+        max_active_dims: number of largest weights to keep in each vector. Default: the directory's, else all.
 
     Raises:
         FileNotFoundError, RuntimeError, ValueError, TypeError: as for :class:`Engine`.
@@ -117,8 +117,9 @@ class SparseEncoder(VectorEncoder):
         Args:
             sentences: a list of strings, or one string.
             prompt_name, prompt, batch_size, show_progress_bar, device: as for ``SentenceTransformer.encode``.
-            max_active_dims: the largest weights of each vector, of equal ones the first. Default: that of the class.
-            task: the way of a Router.
+            max_active_dims: number of largest weights to keep in each vector; of equal ones those with the lowest
+                index. Default: that of the class.
+            task: the route of a Router.
 
         Returns:
             One vector for each sentence, also for one string.
@@ -148,7 +149,7 @@ class SparseEncoder(VectorEncoder):
         return results
 
     def similarity(self, embeddings1: SparseVectors, embeddings2: SparseVectors) -> np.ndarray:
-        """How similar each of some vectors is to each of others, ``[n, m]``: the greater, the more."""
+        """The similarity of every pair, float32 ``[n, m]``; greater is more similar (distances are negated)."""
         return SIMILARITIES[self.similarity_fn_name](embeddings1.toarray(), embeddings2.toarray())
 
     def sparsity(self, embeddings: SparseVectors) -> dict[str, float]:

@@ -41,7 +41,7 @@ class Tokenizer:
     workers of a ``DataLoader`` can have one.
 
     Args:
-        model_dir: with ``tokenizer.json`` or ``vocab.txt``, and their settings; or a GGUF file.
+        model_dir: a directory with the tokenizer's files, a GGUF file, or an id of the Hugging Face Hub.
         dictionary: jieba's dict.txt for tokenizers that segment Chinese. Default: that of the directory, else the
             installed one.
         user_dictionaries: further words, in jieba's format.
@@ -124,8 +124,8 @@ class Tokenizer:
             return_tensors: ``"np"``: int64 arrays ``[rows, length]``; ``"pt"``: tensors of torch. Default: lists.
 
         Returns:
-            ``input_ids``, ``token_type_ids`` and ``attention_mask`` by name: for one string the lists of its row, for
-            a list the lists of all rows.
+            ``input_ids``, ``token_type_ids`` and ``attention_mask`` by name: for one string the lists of its row, for a
+            list, and with ``return_overflowing_tokens`` or ``return_tensors``, the lists or arrays of all rows.
         """
         is_one_pair = isinstance(text, str) and isinstance(text_pair, str)
         if is_one_pair and not text_pair and self._tokenizer.pipeline() not in _IN_PYTHON:
@@ -181,7 +181,7 @@ class Tokenizer:
         return self(_checks.text(_WHERE, "text", text), text_pair, **options)["input_ids"]
 
     def tokenize(self, text: str, *, add_special_tokens: bool = False) -> list[str]:
-        """The tokens of a text, without special ones."""
+        """The tokens of a text; with ``add_special_tokens`` also the special ones."""
         return self.convert_ids_to_tokens(self.encode(text, add_special_tokens=add_special_tokens))
 
     def apply_chat_template(

@@ -176,15 +176,20 @@ def finetune(
             ``"answers"``.
         valid_fraction: in place of ``valid``: this part of the training records.
         columns: names of the fields: ``{"text": "sentence1", "label": "score"}``.
-        metric, max_length, truncation, keep, windows, stride, pooling: how records are read and evaluations compared.
+        metric: what selects the best evaluation. Default: that of the task.
+        max_length, truncation, keep, windows, stride, pooling: how records are read. ``truncation`` is
+            ``"longest-first"``, ``"only-first"`` or ``"only-second"``; ``keep`` ``"head"``, ``"tail"`` or
+            ``"head-tail"``; ``pooling`` (of windows) ``"mean"`` or ``"max"``.
         learning_rates, seeds: every rate is trained with this number of seeds, counted from ``seed``.
         epochs, batch, schedule, warmup, weight_decay, clip_norm, label_smoothing, precision, evaluate_every_steps,
             patience: of the training.
-        classifier_pooling: the input of a head of sequences: ``"cls"``, the first token, or ``"mean"``, of all tokens.
-        format: of the files, where their names do not tell it; ``quotes=False``: quotation marks are text.
+        classifier_pooling: pooling before the classification head: ``"cls"`` (first token) or ``"mean"``.
+        format: ``"jsonl"``, ``"csv"`` or ``"tsv"``, for all files. Default: by file extension. ``quotes=False``:
+            quotation marks are text.
         dictionary, user_dictionaries: of a tokenizer that segments.
         callback: as for :func:`pretrain`; each dictionary has its run as ``"run"``: ``"lr-3e-05/seed-1"``.
-        seed, threads, device, verbose: as for :func:`pretrain`.
+        seed: the first of ``seeds`` consecutive seeds. Default: 1.
+        threads, device, verbose: as for :func:`pretrain`.
 
     Options and defaults are as in the command (docs/finetuning.md).
 

@@ -18,11 +18,17 @@ from .model import _missing_files
 
 
 class Translation(NamedTuple):
-    """A result of :meth:`TranslationModel.translate`."""
+    """A result of :meth:`TranslationModel.translate`.
 
-    ids: list[int]  #: without the end
-    score: float  #: sum of log-probabilities over ``tokens ** length_penalty``, the end counted
-    ended: bool  #: by its end, not by the greatest length
+    Attributes:
+        ids: without the end token.
+        score: summed log-probability over ``tokens ** length_penalty``, end token included.
+        ended: False if the greatest length cut it.
+    """
+
+    ids: list[int]
+    score: float
+    ended: bool
 
 
 def _token_id(token: SupportsIndex) -> int:

@@ -1,12 +1,12 @@
-/* Attention over terms: every position encoding of the literature chooses some terms of one equation;
- * rf/attention_terms.h lists them. A query without any allowed key, because of mask and window, has output 0 and
- * gradient 0. In tiles the same holds for a query whose scores are all -infinity; a score of NaN or +infinity makes
- * only the output of its query NaN.
+/* Softmax attention with position encodings: an encoding is a set of terms of one equation, which rf/attention_terms.h
+ * lists. RF_F64 uses reference loops, other types a tiled kernel ("in tiles"). A query without any allowed key, because
+ * of mask and window, has output 0 and gradient 0. In tiles the same holds for a query whose scores are all -infinity;
+ * a score of NaN or +infinity makes only the output of its query NaN.
  *
  * Letters: B batch, T queries, S keys, H query heads, Hk key heads (H a multiple; query head h reads key head
  * h / (H/Hk)), D head_dim, Dv value_dim, R rotated elements, P positions.
  *
- * RF_F64 is computed by plain loops on one thread, as the reference for all other kernels. RF_F32, RF_BF16 and RF_F16
+ * The loops of RF_F64 use one thread and are the reference for all other kernels. RF_F32, RF_BF16 and RF_F16
  * are computed in tiles: sums are in float32, and memory does not grow with T * S. Outputs and the gradients of q, k
  * and v have the same bits for any number of threads and whatever else is in the batch or packed with a sequence;
  * gradients of terms for any number of threads. Limits of float32 in tiles: a score has a relative error of about
@@ -158,11 +158,11 @@ typedef struct rf_attention_args {
 #define RF_GRADIENT(name, ...) void* name;
 #define RF_PAIR_GRADIENTS(query_name, query_symbol, key_name, key_symbol) void *query_name, *key_name;
 
-/* Gradients of a scalar, given its gradient with respect to out. Each has the shape of its array, is contiguous, and is
- * overwritten; NULL: not wanted. The gradients of a rotation are <name>_cos and <name>_sin. */
+/* Gradients of a scalar loss. Each has the shape of its array, is contiguous, and is overwritten; NULL: not computed.
+ * The gradients of a rotation are <name>_cos and <name>_sin. */
 typedef struct rf_attention_grads {
   size_t struct_size;
-  const void* out; /* given: [B,T,H,Dv] */
+  const void* out; /* input: the gradient of out, [B,T,H,Dv] */
   int64_t out_stride_b, out_stride_t, out_stride_h;
   void *q, *k, *v;
   RF_ATTENTION_TERMS(RF_ROTATION_GRADIENTS, RF_GRADIENT, RF_GRADIENT, RF_PAIR_GRADIENTS, RF_GRADIENT)

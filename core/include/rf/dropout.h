@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* x, y: [count] contiguous; y == x works in place. p in [0, 1); p >= 1 - 2^-17 is refused. */
+/* x, y: [count] contiguous; y == x works in place. p in [0, 1 - 2^-17). */
 RF_API rf_status rf_dropout(rf_dtype dtype, const void* x, void* y, int64_t count, double p, uint64_t seed,
                             uint64_t stream);
 

@@ -60,10 +60,10 @@ typedef struct rf_linear_args {
 /* With `gate`, rows of W and elements of b come in groups of 64, 32 of a gate g and the 32 of its factor u, and y
  * [rows, out / 2] is gelu(g) u in this form: for the forward with packed weights other than int8 and no activation. */
 
-/* Gradients of a scalar; each is overwritten; NULL: not wanted. */
+/* Gradients of a scalar loss, which are overwritten; NULL: not computed. */
 typedef struct rf_linear_grads {
   size_t struct_size;
-  const void* y; /* given */
+  const void* y; /* input: the gradient of y */
   int64_t y_stride;
   void* x;
   int64_t x_stride;

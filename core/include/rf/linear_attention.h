@@ -93,11 +93,11 @@ typedef struct rf_linear_attention_args {
   int64_t sequences;
 } rf_linear_attention_args;
 
-/* Gradients of a scalar, given its gradient with respect to out. Each has the shape of its array, is contiguous, and is
- * overwritten; NULL: not wanted. */
+/* Gradients of a scalar loss. Each has the shape of its array, is contiguous, and is overwritten; NULL: not
+ * computed. */
 typedef struct rf_linear_attention_grads {
   size_t struct_size;
-  const void* out; /* given: [B,T,H,Dv] */
+  const void* out; /* input: the gradient of out, [B,T,H,Dv] */
   int64_t out_stride_b, out_stride_t, out_stride_h;
   void *q, *k, *v;
 } rf_linear_attention_grads;

@@ -1,4 +1,4 @@
-/* Rotary position embedding (RoFormer, arXiv 2104.09864, Eq. 14-15 and 34; spec R-ROPE-04..10).
+/* Rotary position embedding (RoFormer, arXiv 2104.09864, Eq. 14-15 and 34).
  *
  * For pair i of a head vector at position p, with theta_i = base^(-2i/R):
  *

@@ -56,10 +56,10 @@ typedef struct rf_norm_args {
   int64_t sum_stride;
 } rf_norm_args;
 
-/* Gradients of a scalar; each is overwritten; NULL: not wanted. */
+/* Gradients of a scalar loss, which are overwritten; NULL: not computed. */
 typedef struct rf_norm_grads {
   size_t struct_size;
-  const void* y; /* given */
+  const void* y; /* input: the gradient of y */
   int64_t y_stride;
   void* x; /* not the same array as residual */
   int64_t x_stride;
@@ -98,7 +98,7 @@ typedef struct rf_gelu_args {
 
 typedef struct rf_gelu_grads {
   size_t struct_size;
-  const void* y; /* given */
+  const void* y; /* input: the gradient of y */
   int64_t y_stride;
   void* x; /* NULL: not wanted */
   int64_t x_stride;
@@ -125,7 +125,7 @@ typedef struct rf_softmax_args {
 
 typedef struct rf_softmax_grads {
   size_t struct_size;
-  const void* y; /* given */
+  const void* y; /* input: the gradient of y */
   int64_t y_stride;
   void* x;
   int64_t x_stride;

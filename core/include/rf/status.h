@@ -1,6 +1,6 @@
 /* Status codes, element types and the error text of the C interface.
  *
- * Every function of this interface returns an rf_status and never throws or aborts. After a status other than RF_OK the
+ * Functions return an rf_status unless declared otherwise; none throws or aborts. After a status other than RF_OK the
  * calling thread's rf_last_error() reads "[where] rule, got value". Extents and strides are int64_t, strides in
  * elements.
  *

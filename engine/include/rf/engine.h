@@ -134,8 +134,8 @@ typedef struct rf_engine_decoder rf_engine_decoder;
 RF_API rf_status rf_engine_decoder_open(const rf_engine* engine, int64_t sequences, int64_t max_tokens,
                                         rf_engine_decoder** decoder);
 RF_API void rf_engine_decoder_close(rf_engine_decoder* decoder); /* NULL is allowed */
-/* added: its i-th sequence is appended to sequence sequences[i]; sequences: ascending; logits: [added->sequences,
- * vocab_size].
+/* added: its i-th sequence is appended to sequence sequences[i]; sequences: ascending; logits: of the token that
+ * follows each sequence, [added->sequences, vocab_size].
  */
 RF_API rf_status rf_engine_decoder_append(rf_engine_decoder* decoder, const int64_t* sequences,
                                           const rf_engine_tokens* added, float* logits);
