@@ -55,7 +55,8 @@ def table(infos):
         reads, engine = ", ".join(info["reads"]), "yes" if info["engine"] else f"no: {cell(info['engine_lacks'])}"
         file = " (with a file)" if info["engine"] and info["position_terms"] else ""
         onnx = "yes" if info["onnx"] else "no"
-        lines.append(row([info["name"], reads or "-", engine + file, onnx, LENGTHS[info["lengths"]]]))
+        lengths = LENGTHS[info["lengths"]] if info["longest"] is None else f"to {info['longest']:,} tokens"
+        lines.append(row([info["name"], reads or "-", engine + file, onnx, lengths]))
     return "\n".join(lines)
 
 

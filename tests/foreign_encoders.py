@@ -39,7 +39,7 @@ FAMILIES = {
     "electra": ("Electra", BERT_HEADS, {"embedding_size": 20}),
     "mpnet": ("MPNet", BERT_HEADS, {"max_position_embeddings": 160}),
     "deberta-v2": ("DebertaV2", BERT_HEADS, DEBERTA_V2 | {"position_buckets": 16, "share_att_key": True}),
-    "deberta-v2 own projections": ("DebertaV2", BERT_HEADS, DEBERTA_V2 | OWN_KEYS),
+    "deberta-v2 separate projections": ("DebertaV2", BERT_HEADS, DEBERTA_V2 | OWN_KEYS),
     "deberta-v2 convolution": ("DebertaV2", BERT_HEADS, DEBERTA_V2 | CONVOLUTION | {"position_buckets": 16}),
     "deberta": ("Deberta", BERT_HEADS[:-1], DEBERTA | {"max_relative_positions": 11}),
     "ernie": ("Ernie", (*BERT_HEADS, "ForNextSentencePrediction"), {"use_task_id": True}),

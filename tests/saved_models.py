@@ -102,7 +102,7 @@ add(FORMS, "several files of weights with an index", form(makers.in_shards), "fi
 add(FORMS, "a decoder in several files", form(makers.in_shards, decoder("llama")), "generate")
 add(FORMS, "float16", form(makers.in_dtype("float16")), "fill-mask")
 table = form(makers.in_dtype("float16"), encoder("Model", "RoFormer"))
-add(FORMS, "float16, with a table of rotations", table, "hidden")
+add(FORMS, "float16, with a stored table of rotary cosines and sines", table, "hidden")
 add(FORMS, "bfloat16", form(makers.in_dtype("bfloat16"), classifier()), "classes")
 add(FORMS, "a decoder in bfloat16", form(makers.in_dtype("bfloat16"), decoder("qwen2")), "generate")
 add(FORMS, "float64", form(makers.in_dtype("float64")), "fill-mask")
@@ -114,9 +114,14 @@ add(FORMS, "`tokenizer.json` alone as the tokenizer", form(makers.without("token
 cut_left = makers.with_keys("tokenizer_config.json", truncation_side="left")
 add(FORMS, "`truncation_side` left", form(cut_left, classifier()), "classes")
 add(FORMS, "a checkpoint of `Trainer`, with its states", form(makers.of_a_trainer), "fill-mask")
-add(FORMS, "a snapshot in the hub cache, made of links", form(makers.in_the_hub_cache), "fill-mask")
+add(FORMS, "a snapshot in the Hub cache (symbolic links)", form(makers.in_the_hub_cache), "fill-mask")
 add(FORMS, "tokens added, embeddings padded to a multiple of 64", form(makers.more_tokens), "fill-mask")
-add(FORMS, "a causal encoder so padded", form(makers.more_tokens, encoder("ForCausalLM", "RoFormer")), "generate")
+add(
+    FORMS,
+    "a causal encoder with added tokens and padded embeddings",
+    form(makers.more_tokens, encoder("ForCausalLM", "RoFormer")),
+    "generate",
+)
 own = form(makers.qwen2_tokenizer, decoder("qwen2"))
 add(FORMS, "Qwen2's own tokenizer", own, "generate")
 add(FORMS, "a decoder with tokens added and embeddings padded", form(makers.more_tokens, decoder("llama")), "generate")
@@ -138,7 +143,7 @@ add(SENTENCES, "version 2: the encoder in `0_Transformer`", sentences(*FULL, ver
 default = {"prompts": {"q": "find: "}, "default_prompt_name": "q"}
 add(SENTENCES, "version 5: a default prompt", sentences(pooling("mean"), version=5, **default), "sentences")
 left_out = sentences(pooling("mean", include_prompt=False), version=5, **PROMPTS)
-add(SENTENCES, "version 5: a prompt that poolings leave out", left_out, "sentences")
+add(SENTENCES, "version 5: a prompt that is excluded from pooling", left_out, "sentences")
 
 of_mpnet = sentences(pooling("mean"), ("Normalize", {}), base=encoder("Model", "MPNet"))
 add(SENTENCES, "version 6: an MPNet", of_mpnet, "sentences")

@@ -94,19 +94,18 @@ class ComplexWords : public LengthFreeEncoding {
 }  // namespace
 
 EncodingEntry complex_words() {
-  return {
-      .info = {.name = "complex",
-               .summary = "the pairs of a word's embedding are complex numbers, which turn with the position at the "
-                          "word's own trained frequencies",
-               .equation = "x_p = z_j e^{i omega_j p} of word j, z_j = r_j e^{i theta_j}",
-               .source = "Wang et al. 2020, arXiv 1912.12333 section 2",
-               .parameters = "V * E/2; E/2 or V with share",
-               .cost = "0; T * E once",
-               .extrapolates = "defined at every position; worse beyond the trained ones (docs/report.md)",
-               .keys = {"share = none (or words, dimensions)"},
-               .invariance = EncodingInfo::Invariance::kNone,
-               .pairwise = EncodingInfo::Pairwise::kNo},
-      .make = construct<ComplexWords>};
+  return {.info = {.name = "complex",
+                   .summary = "word embeddings are complex numbers that rotate with the position, at trained "
+                              "frequencies for each word",
+                   .equation = "x_p = z_j e^{i omega_j p} of word j, z_j = r_j e^{i theta_j}",
+                   .source = "Wang et al. 2020, arXiv 1912.12333 section 2",
+                   .parameters = "V * E/2; E/2 or V with share",
+                   .cost = "0; T * E once",
+                   .extrapolates = "defined at every position; worse beyond the trained ones (docs/report.md)",
+                   .keys = {"share = none (or words, dimensions)"},
+                   .invariance = EncodingInfo::Invariance::kNone,
+                   .pairwise = EncodingInfo::Pairwise::kNo},
+          .make = construct<ComplexWords>};
 }
 
 }  // namespace rf::nn::posenc

@@ -55,7 +55,7 @@ class Cope : public LengthFreeEncoding {
 
 EncodingEntry cope() {
   return {.info = {.name = "cope",
-                   .summary = "contextual positions: a query counts the tokens that it opens a gate for",
+                   .summary = "contextual positions: each query counts the preceding tokens whose gates are open",
                    .equation = "s q_i.k_j + q_i.e[sum_{l = j .. i} sigmoid(s q_i.k_l)]",
                    .source = "Golovneva et al. 2024, arXiv 2405.18719 section 4",
                    .terms = "P, s",

@@ -61,8 +61,7 @@ class DaiLiteral : public ProjectedSinusoids {
 EncodingEntry dai_literal() {
   return {
       .info = {.name = "dai-literal",
-               .summary = "relative keys with the query's absolute position kept: what transformer-xl replaces by "
-                          "trained vectors",
+               .summary = "transformer-xl with the query's absolute position in place of the two trained biases",
                .equation = "score = s (q + W_q p_m).(k + W_r R[r])",
                .source = "arXiv 2104.09864 Eq. 6-7, between the two; Dai et al. 2019, arXiv 1901.02860",
                .terms = "K, P, s",

@@ -129,8 +129,8 @@ class Floater : public LengthFreeEncoding {
 
 EncodingEntry floater() {
   return {.info = {.name = "floater",
-                   .summary = "vectors whose course over positions solves a differential equation with a trained "
-                              "network, added to the input of every layer's attention",
+                   .summary = "solutions of a trained differential equation over positions, added to the attention "
+                              "input of each layer",
                    .equation = "W (x_n + p_l(n time_step)), dp/dt = h(t, p), p_l(0) trained",
                    .source = "Liu et al. 2020, arXiv 2003.09229 section 3",
                    .parameters = "L * C + 2 C (C + 2)",

@@ -131,7 +131,7 @@ EncodingEntry fope() {
                    .terms = "R^q, R^k",
                    .parameters = "L * 2 * H * K * d, K and d at most D/2; without the factor H where heads share",
                    .cost = "(T + S) H (D + 2 K d)",
-                   .extrapolates = "made for it: pairs without a whole turn in training stand still",
+                   .extrapolates = "yes, by design: pairs that do not complete a turn in training are not rotated",
                    .keys = {"rope_theta = 10000", "num_inv_freq = those that turn once in max_position_embeddings",
                             "output_dim = num_inv_freq", "fope_init_factor = 0.3", "fope_sep_head = true",
                             "trainable = false"},

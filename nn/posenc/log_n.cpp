@@ -20,7 +20,7 @@ EncodingEntry log_n() {
                    .source = "Su 2021, kexue.fm/archives/8823; github.com/bojone/rerope",
                    .terms = "R^q, R^k",
                    .cost = "(T + S) H D",
-                   .extrapolates = "made for it, beside another encoding",
+                   .extrapolates = "yes, in combination with another encoding",
                    .keys = {"rule = position (or length)",
                             "original_max_position_embeddings = max_position_embeddings of the model"},
                    .invariance = EncodingInfo::Invariance::kNone,

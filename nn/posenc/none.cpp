@@ -18,7 +18,7 @@ EncodingEntry none() {
                    .summary = "no position at all",
                    .equation = "score = s q.k",
                    .source = "the baseline without order; arXiv 2104.09864 section 2.1",
-                   .extrapolates = "yes, order is not seen at any length",
+                   .extrapolates = "yes, it has no positions",
                    .pairwise = EncodingInfo::Pairwise::kNo},
           .make = construct<NoEncoding>};
 }

@@ -202,7 +202,7 @@ class Path : public LengthFreeEncoding {
 
 EncodingEntry path() {
   return {.info = {.name = "path",
-                   .summary = "reflections that the tokens between query and key give",
+                   .summary = "a Householder-like reflection for each token between query and key",
                    .equation = "s q_i . H_i .. H_{j+1} k_j, H_t = I - beta_t w_t w_t^T, beta_t = 2 sigmoid(u.x_t + b)",
                    .source = "Yang et al. 2025, arXiv 2505.16381 section 3",
                    .terms = "P, s",

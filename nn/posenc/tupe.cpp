@@ -109,7 +109,7 @@ class Tupe : public Encoding {
 
 EncodingEntry tupe_a() {
   return {.info = {.name = "tupe-a",
-                   .summary = "positions attend to positions by projections of their own; [CLS] untied",
+                   .summary = "position-to-position scores with separate projections; [CLS] untied",
                    .equation = "score = s q.k + reset(s a[m].c[n]), s = 1/sqrt(2D)",
                    .source = "Ke et al. 2020, arXiv 2006.15595; arXiv 2104.09864 Eq. 9",
                    .terms = "a, c, row, col, s",

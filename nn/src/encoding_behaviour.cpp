@@ -59,6 +59,7 @@ nlohmann::json json_of(const EncodingInfo& info) {
           {"pairwise", info.pairwise == EncodingInfo::Pairwise::kYes},
           {"reads", behaviour.reads},
           {"lengths", lengths.at(behaviour.lengths)},
+          {"longest", behaviour.longest > 0 ? nlohmann::json(behaviour.longest) : nlohmann::json()},
           {"position_terms", behaviour.has_file},
           {"engine", engine},
           {"engine_lacks", engine ? nlohmann::json() : nlohmann::json(behaviour.engine_lacks)},
@@ -74,8 +75,12 @@ EncodingBehaviour encoding_behaviour(const std::string& name) {
   EncodingBehaviour behaviour;
   if (encoding.numbers_per_token() > 0) behaviour.reads.emplace_back("tokens");
   if (encoding.reads_vectors()) behaviour.reads.insert(behaviour.reads.end(), {"queries", "keys"});
-  const bool ends = reads_length(encoding, kRows) && !reads_length(encoding, kRows + 1);
-  if (ends) behaviour.lengths = EncodingBehaviour::Lengths::kTable;
+  const int64_t longest = longest_length(encoding);
+  if (longest == kRows) {
+    behaviour.lengths = EncodingBehaviour::Lengths::kTable;
+  } else if (longest != kAllTokens) {
+    behaviour.longest = longest;
+  }
   behaviour.has_file = needs_position_terms(model.config());
   if (!behaviour.has_file) return behaviour;
   const ServedTerms served = served_terms(model, std::nullopt);

@@ -201,17 +201,6 @@ void add_frequencies(Baked& baked, const ModelConfig& config) {
   }
 }
 
-// The longest sequence that the encoding reads.
-int64_t longest_of(const Encoding& encoding) {
-  if (reads_length(encoding, kLongestProbed)) return kAllTokens;
-  int64_t read = 0, refused = kLongestProbed;
-  while (refused - read > 1) {
-    const int64_t middle = read + (refused - read) / 2;
-    (reads_length(encoding, middle) ? read : refused) = middle;
-  }
-  return read;
-}
-
 // The longest sequence whose rows fit into so many bytes, at least 1.
 int64_t fitting(const TermsSource& model, int64_t longest, int64_t bytes) {
   if (longest < 2) return 1;
@@ -258,7 +247,7 @@ ServedTerms terms_served_by(const TermsSource& model, std::optional<int64_t> ask
   if (model.encoding.reads_vectors()) return lacking("terms that depend on queries and keys");
   if (std::string what = lacking_in(model.terms(1), model.config); !what.empty()) return lacking(what);
   if (model.encoding.numbers_per_token() > 0) return lacking("terms that depend on tokens");
-  const int64_t longest = longest_of(model.encoding);
+  const int64_t longest = longest_length(model.encoding);
   auto [tokens, layers] = terms_for(model, chosen_tokens(model, longest, asked), asked.has_value());
   if (std::string what = lacking_in(layers, model.config); !what.empty()) return lacking(what);
   if (std::string what = changing_with_length(model, layers, tokens); !what.empty()) return lacking(what);
@@ -332,6 +321,16 @@ bool reads_length(const Encoding& encoding, int64_t tokens) {
   } catch (const Error&) {
     return false;
   }
+}
+
+int64_t longest_length(const Encoding& encoding) {
+  if (reads_length(encoding, kLongestProbed)) return kAllTokens;
+  int64_t read = 0, refused = kLongestProbed;
+  while (refused - read > 1) {
+    const int64_t middle = read + (refused - read) / 2;
+    (reads_length(encoding, middle) ? read : refused) = middle;
+  }
+  return read;
 }
 
 ServedTerms served_terms(const Model& model, std::optional<int64_t> asked) {

@@ -309,14 +309,16 @@ def encodings() -> list[dict]:
     """The table of encodings: the properties of each one with its default keys.
 
     Strings: ``name``, ``summary``, ``equation``, ``source``, ``terms``, ``parameters``, ``cost``, ``extrapolates``,
-    ``file`` and ``test`` (paths in the repository); ``keys``: a list of strings; truth values: ``needs_causal``, ``shift_invariant`` (attention
-    does not change if all positions move by the same amount), ``pairwise`` (linear attention refuses it).
+    ``file`` and ``test`` (paths in the repository); ``keys``: a list of strings; truth values: ``needs_causal``,
+    ``shift_invariant`` (attention does not change if all positions move by the same amount), ``pairwise`` (linear
+    attention refuses it).
 
     And the properties of a small model with the default keys: ``reads``, the inputs of its terms other than positions:
     ``"tokens"``, ``"queries"`` or ``"keys"``; ``engine``, whether ``Engine`` opens a saved model, and
     ``engine_lacks``, the part it does not compute, or ``None``; ``onnx``, whether ``export_onnx`` writes it;
     ``position_terms``, whether a saved model has that file; ``lengths``: ``"all"``, ``"stored"`` (up to the length of
-    the file, which ``bake`` extends) or ``"table"`` (up to ``max_position_embeddings``).
+    the file, which ``bake`` extends) or ``"table"`` (up to ``max_position_embeddings``); ``longest``, the longest
+    sequence of an encoding with another limit, or ``None``.
     """
     with _disable_current_modes():
         return json.loads(torch.ops.roformer.encodings())

@@ -66,9 +66,9 @@ class Terms:
 
     For query m at position p_m and key n at position p_n, attention computes ``out_m = sum_n softmax_n(score(m, n))
     (Rv_n v_n + V[r])`` with ``score(m, n) = s (((Rq_m q_m + u) * G[r]) . (Rk_n k_n) + (q_m + w) . K[r] + k_n . Q[r]) +
-    pos(m, n) + kappa_n + P[m, n]``. ``pos(m, n)`` is ``reset_row`` if it is set and p_m = 0, else ``reset_col`` if it is
-    set and p_n = 0, else ``b[r] + s a[p_m] . c[p_n]``. ``r`` is the distance p_m - p_n, clamped to the
-    table's lo..hi.
+    pos(m, n) + kappa_n + P[m, n]``. ``pos(m, n)`` is ``reset_row`` if it is set and p_m = 0, else ``reset_col`` if it
+    is set and p_n = 0, else ``b[r] + s a[p_m] . c[p_n]``. ``r`` is the distance p_m - p_n, clamped to the table's
+    lo..hi.
 
     Shapes: rotations ``[B or 1, T or S, R/2]`` or ``[B or 1, T or S, 1 or heads, R/2]``; ``content_bias`` and
     ``position_bias`` (u and w) ``[H, D]``; ``key_table``, ``query_table``, ``value_table`` (K, Q, V)

@@ -27,7 +27,7 @@ def test_hidden_states(case, tmp_path):
         assert_close(states, theirs_of(oracle, row))
 
 
-@pytest.mark.parametrize("case", ["qwen3", "gemma3-both-ways"])
+@pytest.mark.parametrize("case", ["qwen3", "gemma3-bidirectional"])
 def test_names_of_tensors(case, tmp_path):
     """With the prefix, and without it under the class of a language model, as published embedders have them."""
     (row,) = make_rows((13,))
@@ -41,7 +41,7 @@ def test_names_of_tensors(case, tmp_path):
         assert_refused(tmp_path, r"lm_head\.weight")
 
 
-SENTENCES = [("qwen3", "lasttoken"), ("qwen3-both-ways", "mean"), ("gemma3-both-ways", "mean")]
+SENTENCES = [("qwen3", "lasttoken"), ("qwen3-bidirectional", "mean"), ("gemma3-bidirectional", "mean")]
 
 
 @pytest.mark.parametrize("case, pooling", SENTENCES)
@@ -64,7 +64,7 @@ def test_end_by_the_authors_class(adds, tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     folder = tmp_path / f"model{adds}"
     folder.mkdir()
-    make_sentences("qwen2-both-ways", folder)
+    make_sentences("qwen2-bidirectional", folder)
     vocab = json.loads((folder / "config.json").read_text())["vocab_size"]
     pieces = transformers.Qwen2Tokenizer(model_max_length=64).train_new_from_iterator(SAMPLES * 20, vocab)
     pieces.save_pretrained(folder)
@@ -84,7 +84,7 @@ def test_end_by_the_authors_class(adds, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-@pytest.mark.parametrize("case", ["qwen3", "gemma3-both-ways"])
+@pytest.mark.parametrize("case", ["qwen3", "gemma3-bidirectional"])
 def test_low_precision(case, precision, tmp_path):
     oracle, (row,) = make_bare(case, tmp_path, spread=0.05, num_hidden_layers=2), make_rows((40,))
     ours, exact = (Engine(tmp_path, each).hidden([row]) for each in (precision, "float32"))
@@ -99,8 +99,12 @@ def test_low_precision(case, precision, tmp_path):
         ("gemma3", {"hidden_activation": "mish"}, "hidden_activation must be gelu, gelu_new, .*, got .mish"),
         ("gemma3", {"hidden_act": "silu"}, "hidden_act must be .*, got .silu"),
         ("gemma3", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be .*, got 0"),
-        ("gemma3-both-ways", {"sliding_window": 1}, r"sliding_window must be an integer from 2 to .*, got 1"),
-        ("gemma3-both-ways", {"is_causal": False}, "is_causal must be absent or true with use_bidirec.*, got false"),
+        ("gemma3-bidirectional", {"sliding_window": 1}, r"sliding_window must be an integer from 2 to .*, got 1"),
+        (
+            "gemma3-bidirectional",
+            {"is_causal": False},
+            "is_causal must be absent or true with use_bidirec.*, got false",
+        ),
         ("gemma3", {"layer_types": ["full_attention"] * 3}, "layer_types must be .* each of the 7 layers, got"),
         ("qwen3", {"use_bidirectional_attention": True}, "use_bidirectional_attention must be .*, got true"),
         ("qwen2-windows", {"sliding_window": 0}, r"sliding_window must be an integer from 1 to .*, got 0"),
@@ -113,18 +117,18 @@ def test_bad_config(case, changes, message, tmp_path):
 
 def test_keys_of_null(tmp_path):
     """is_causal is false then, as in transformers; a window must be given."""
-    for case, key in (("llama-both-ways", "is_causal"), ("gemma3", "sliding_window")):
+    for case, key in (("llama-bidirectional", "is_causal"), ("gemma3", "sliding_window")):
         make_bare(case, tmp_path / case)
         path = tmp_path / case / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {key: None}))
-    folder, (row,) = tmp_path / "llama-both-ways", make_rows((13,))
+    folder, (row,) = tmp_path / "llama-bidirectional", make_rows((13,))
     oracle = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     assert_close(Engine(folder, head="none").hidden([row]), theirs_of(oracle, row))
     assert_refused(tmp_path / "gemma3", "sliding_window must be given for layers of sliding_attention, got null")
 
 
-OF_TEXTS = [(case, labels) for case in ("qwen3", "llama-both-ways", "gemma3", "qwen2-windows") for labels in (1, 3)]
-OF_TOKENS = [(case, None) for case in ("qwen3-both-ways", "llama-both-ways", "qwen2", "mistral-windows")]
+OF_TEXTS = [(case, labels) for case in ("qwen3", "llama-bidirectional", "gemma3", "qwen2-windows") for labels in (1, 3)]
+OF_TOKENS = [(case, None) for case in ("qwen3-bidirectional", "llama-bidirectional", "qwen2", "mistral-windows")]
 
 
 @pytest.mark.parametrize("case, labels, pad", [*((*each, 0) for each in OF_TEXTS + OF_TOKENS), ("qwen3", 2, None)])
@@ -310,7 +314,7 @@ def test_bad_t5(tmp_path):
 
 def test_llama_bidirec(tmp_path):
     """A model type with code of its own, whose blocks are Llama's without a mask."""
-    oracle = make_bare("llama-both-ways", tmp_path)
+    oracle = make_bare("llama-bidirectional", tmp_path)
     own = {"model_type": "llama_bidirec", "architectures": ["LlamaBidirectionalModel"], "pooling": "avg"}
     change_config(tmp_path, **own, auto_map={"AutoModel": "llama_bidirectional_model.LlamaBidirectionalModel"})
     (row,) = make_rows((13,))

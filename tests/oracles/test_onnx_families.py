@@ -41,7 +41,7 @@ def batches_of(config, head):
 @pytest.mark.parametrize(("family", "head", "i"), [(*case, i) for i, case in enumerate(CASES)])
 def test_families(family, head, i, tmp_path):
     oracle = make(family, head, tmp_path, SHAPES[i // 2 % 2])
-    if family == "llama-both-ways":  # of its few logits, transformers' own rounding fills the bound
+    if family == "llama-bidirectional":  # of its few logits, transformers' own rounding fills the bound
         oracle = oracle.double()
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=OPSETS[i % 2], length=13)
     for batch in batches_of(oracle.config, head):

@@ -85,7 +85,7 @@ PUBLISHED = {
                "rope_theta": 20000},
     ),
     "gte-Qwen2-1.5B-instruct, stella_en_1.5B_v5": (
-        lambda folder: make_bare("qwen2-both-ways", folder, **rotation(1e6)),
+        lambda folder: make_bare("qwen2-bidirectional", folder, **rotation(1e6)),
         {"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "auto_map": OWN_QWEN, "bos_token_id": 1,
          "eos_token_id": 1, "hidden_act": "silu", "initializer_range": 0.02, "is_causal": False,
          "max_window_layers": 21, "model_type": "qwen2", "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,

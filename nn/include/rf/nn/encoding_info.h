@@ -35,6 +35,7 @@ struct EncodingBehaviour {
   // The lengths that a model reads: every length; up to the length of position_terms.safetensors (roformer bake writes
   // it for longer sequences); up to max_position_embeddings.
   enum class Lengths { kAll, kStored, kTable } lengths = Lengths::kAll;
+  int64_t longest = 0;       // the longest sequence of an encoding with a limit of its own; 0: none
   bool has_file = false;     // a saved model has position_terms.safetensors
   std::string engine_lacks;  // the reason why commands without torch refuse the model; or empty
   bool onnx = true;          // roformer_cpp.export_onnx writes the model
@@ -42,8 +43,8 @@ struct EncodingBehaviour {
 EncodingBehaviour encoding_behaviour(const std::string& name);
 
 // The table for programs: for each encoding the strings and keys of EncodingInfo by their names, the truth values
-// needs_causal, shift_invariant and pairwise, and its behaviour: reads, lengths ("all", "stored", "table"),
-// position_terms, engine, engine_lacks (null or the reason) and onnx. Computed once.
+// needs_causal, shift_invariant and pairwise, and its behaviour: reads, lengths ("all", "stored", "table"), longest
+// (null or a number of tokens), position_terms, engine, engine_lacks (null or the reason) and onnx. Computed once.
 const nlohmann::json& encodings_json();
 
 }  // namespace rf::nn

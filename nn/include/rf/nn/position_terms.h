@@ -43,6 +43,8 @@ struct ServedTerms {
 
 // Whether the encoding reads sequences of that many tokens.
 bool reads_length(const Encoding& encoding, int64_t tokens);
+// The longest sequence that the encoding reads; kAllTokens: any.
+int64_t longest_length(const Encoding& encoding);
 
 // asked: as `tokens` of save_position_terms().
 ServedTerms served_terms(const Model& model, std::optional<int64_t> asked);
