@@ -63,9 +63,6 @@ class Trained:
         self.parameters = list(self.model.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, lr=3e-4, fused=True)
 
-    def masked_loss(self, batch: Batch) -> Tensor:
-        raise NotImplementedError
-
     def loss(self, batch: Batch) -> Tensor:
         with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
             return self.masked_loss(batch)

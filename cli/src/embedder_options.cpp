@@ -1,7 +1,6 @@
 // Options of the commands that turn texts into vectors (embedder_options.h).
 #include "embedder_options.h"
 
-#include <algorithm>
 #include <map>
 
 #include "command_line.h"

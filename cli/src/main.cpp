@@ -27,7 +27,6 @@
 #include "command.h"
 #include "command_line.h"
 #include "rf/status.h"
-#include "training_library.h"
 
 // One line for each command, in the order of --help; each is defined in its own file, or in training_commands.cpp.
 #define RF_COMMANDS(X) \

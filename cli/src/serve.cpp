@@ -1,5 +1,4 @@
 // roformer serve: models over HTTP.
-#include <fmt/format.h>
 
 #include <chrono>
 #include <filesystem>
@@ -8,7 +7,6 @@
 #include "command.h"
 #include "command_line.h"
 #include "read_options.h"
-#include "rf/io/error.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/server/server.h"
 

@@ -4,7 +4,6 @@
 #include <iostream>
 #include <memory>
 
-#include "rf/io/error.h"
 #include "rf/train/pretrain_bench.h"
 #include "rf/train/runtime.h"
 #include "training_command.h"

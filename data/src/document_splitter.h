@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "rf/data/reader.h"
+#include "rf/io/utf8.h"
 
 namespace rf::data {
 
@@ -14,8 +15,6 @@ inline constexpr size_t kLongDocumentBytes = size_t{1} << 17;  // shorter ones a
 
 inline constexpr std::string_view kWhitespace{" \t\r\n\f\v"};
 inline constexpr size_t kMaxPieceBytes = size_t{1} << 22;
-
-inline bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 // Letters, recognised by the first one or two bytes of a character: ASCII, Greek to Arabic, kana, Chinese and Hangul.
 // These ranges include some punctuation, which is harmless in running text.
@@ -27,7 +26,7 @@ inline bool is_letter(std::string_view text, size_t at) {
 }
 inline bool is_letter_before(std::string_view text, size_t end) {
   size_t at = end - 1;
-  for (int i = 0; i < 2 && is_continuation(text[at]); ++i) --at;
+  for (int i = 0; i < 2 && !io::begins_character(text[at]); ++i) --at;
   return is_letter(text, at);
 }
 
@@ -49,7 +48,7 @@ inline size_t last_resort(std::string_view text) {
   const size_t space = text.find_last_of(kWhitespace);
   if (space != std::string_view::npos && space > 0) return space;
   size_t at = text.size() - 1;
-  for (int i = 0; i < 3 && is_continuation(text[at]); ++i) --at;
+  for (int i = 0; i < 3 && !io::begins_character(text[at]); ++i) --at;
   return at;
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <random>
 
 #include "parallel_for.h"
@@ -13,7 +12,6 @@
 #include "rf/io/error.h"
 #include "rf/io/half.h"
 #include "rf/model/computed_encoding.h"
-#include "status.h"
 
 namespace rf::engine {
 

@@ -60,13 +60,10 @@ class ConstantTerms : public Position {
   }
 
   void check(const Sequences& sequences) const override {
-    for (int64_t i = 0; i < sequences.count; ++i) {
-      const int64_t begin = sequences.cu_seqlens[i], end = sequences.cu_seqlens[i + 1];
-      if (begin == end) continue;
-      const auto [first, last] = std::minmax_element(sequences.positions + begin, sequences.positions + end);
+    for_sequences(sequences, [&](int64_t, int64_t, int64_t first, int64_t last) {
       // Rows by distance allow any first position; rows by position do not.
-      check_length(by_position_ ? *last + 1 : *last - *first + 1);
-    }
+      check_length(by_position_ ? last + 1 : last - first + 1);
+    });
   }
 
   std::shared_ptr<const PositionTerms> terms() const override { return {owner_, &terms_}; }

@@ -4,6 +4,7 @@
 // computed instead, by the routines of nn.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,6 +26,17 @@ struct Sequences {
   const int64_t* positions = nullptr;   // [tokens], >= 0
   const int32_t* ids = nullptr;         // [tokens], or nullptr: none is padding
 };
+
+// Calls visit(begin, end, first, last) for the tokens of each sequence, with its lowest and highest position.
+template <class Visit>
+void for_sequences(const Sequences& sequences, const Visit& visit) {
+  for (int64_t i = 0; i < sequences.count; ++i) {
+    const int64_t begin = sequences.cu_seqlens[i], end = sequences.cu_seqlens[i + 1];
+    if (begin == end) continue;
+    const auto [first, last] = std::minmax_element(sequences.positions + begin, sequences.positions + end);
+    visit(begin, end, *first, *last);
+  }
+}
 
 // Rows of rotations of the tokens of one call; kept from call to call, so that memory is taken once.
 struct PositionRows {

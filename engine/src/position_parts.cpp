@@ -118,17 +118,6 @@ class SinusoidalVectors : public Position {
   mutable RowCache rows_;
 };
 
-// Calls visit(begin, end, first, last) for the tokens of each sequence, with its lowest and highest position.
-template <class Visit>
-void for_sequences(const Sequences& sequences, const Visit& visit) {
-  for (int64_t i = 0; i < sequences.count; ++i) {
-    const int64_t begin = sequences.cu_seqlens[i], end = sequences.cu_seqlens[i + 1];
-    if (begin == end) continue;
-    const auto [first, last] = std::minmax_element(sequences.positions + begin, sequences.positions + end);
-    visit(begin, end, *first, *last);
-  }
-}
-
 void set_rotations(const PositionRows& rows, rf_rope_layout layout, int64_t pairs, rf_attention_args& args) {
   args.layout = layout;
   args.query = {rows.query_cos.data(), rows.query_sin.data(), 1, pairs};

@@ -1,6 +1,5 @@
 // Parses JSON more strictly than nlohmann's parser: duplicate keys and nesting deep enough to exhaust a stack are
 // errors.
-#include <fmt/format.h>
 
 #include <string>
 #include <utility>

@@ -1,6 +1,5 @@
 // The names in config.json: activations, families and architectures.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "names.h"
 #include "rf/io/error.h"

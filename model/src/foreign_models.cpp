@@ -168,18 +168,19 @@ void read_decoder_head(const Keys& keys, ModelConfig& config) {
   const json& object = keys.json();
   const json* const names = given(object, "architectures");
   if (names == nullptr || !names->is_array() || names->size() != 1 || !names->front().is_string()) return;
-  for (const Head head : {Head::kNone, Head::kSequenceClassification, Head::kTokenClassification}) {
+  using enum Head;
+  for (const Head head : {kNone, kSequenceClassification, kTokenClassification, kQuestionAnswering}) {
     const std::string name = architecture_of(config, head);
     if (names->front() == name) config.architectures = {name};
   }
   const Head head = config.head();
-  if (head != Head::kSequenceClassification && head != Head::kTokenClassification) return;
-  if (head == Head::kSequenceClassification) {
+  if (head == kNone || is_language_model(head)) return;
+  if (head == kSequenceClassification) {
     config.classifier_pooling = "last";
     const bool pads = given(object, "pad_token_id") != nullptr;
     config.pad_token_id = pads ? keys.integer({"pad_token_id"}, 0, config.vocab_size - 1) : -1;
   }
-  config.heads.last_bias = head == Head::kTokenClassification;
+  config.heads.last_bias = head != kSequenceClassification;
   config.architectures.clear();
   read_foreign_head(object, keys.file(), config);
 }

@@ -96,7 +96,10 @@ std::string name_in_model(const ModelConfig& config, Head head, const std::strin
   if (!config.is_foreign()) return name;
   const ModelFamily& family = family_of(config);
   std::string_view body = name;
-  for (const std::string_view prefix : {family.prefix, family.old_prefix}) {
+  // Llama and its relatives keep an older prefix in models that answer questions.
+  const bool answers = head == Head::kQuestionAnswering && family.heads == Family::kDecoder;
+  const std::string_view of_answers = answers ? "transformer." : family.prefix;
+  for (const std::string_view prefix : {of_answers, family.prefix, family.old_prefix}) {
     if (!body.starts_with(prefix)) continue;
     body.remove_prefix(prefix.size());
     break;

@@ -15,7 +15,6 @@
 
 #include "attention_state.h"
 #include "layer_parameters.h"
-#include "rf/io/error.h"
 #include "rf/nn/devices.h"
 
 namespace rf::nn {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "rf/io/error.h"
-#include "rf/io/files.h"
 
 namespace rf::nn {
 

@@ -30,9 +30,8 @@ _STOPPED = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM))
 _INTERNAL = 3
 # Parts of messages `[where] ..` that are about the content of files.
 _OF_FILES = ("checkpoint", "config", "data", "shard", "state.json", "weights")
-# A message of the program, and what its parser of options adds.
+# A message of the program.
 _MESSAGE = re.compile(r"\[([^\]]*)\] ")
-_HELP_HINT = "Run with --help"
 
 
 class Child:
@@ -162,7 +161,7 @@ class Child:
 
     def _message(self) -> str:
         """The last message, of one or several lines."""
-        lines = [line for line in self.messages if line and not line.startswith(_HELP_HINT)]
+        lines = [line for line in self.messages if line]
         first = next((i for i in reversed(range(len(lines))) if _MESSAGE.match(lines[i])), 0)
         return "\n".join(lines[first:])
 

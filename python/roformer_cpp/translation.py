@@ -5,9 +5,8 @@ import json
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import index
 from os import PathLike
-from typing import Literal, NamedTuple, SupportsIndex
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,17 +28,6 @@ class Translation(NamedTuple):
     ids: list[int]
     score: float
     ended: bool
-
-
-def _token_id(token: SupportsIndex) -> int:
-    """A 64-bit number; the model checks whether it is an id."""
-    try:
-        number = index(token)
-    except TypeError:
-        raise TypeError(f"[translate] token ids must be integers, got {type(token).__name__}") from None
-    if not -(2**63) <= number < 2**63:
-        raise ValueError(f"[translate] token ids must be numbers of 64 bits, got {_checks.shown(number)}")
-    return number
 
 
 @dataclass(eq=False)
@@ -100,7 +88,7 @@ class TranslationModel:
                 ``max_extra`` more.
             cache: False: compute all tokens again at every step, for comparison.
         """
-        given = [[_token_id(token) for token in source] for source in sources]
+        given = [[_checks.integer("translate", "a token id", token) for token in source] for source in sources]
         if self._translator is None:
             self._translator = _native.load().Translator(self._model_dir, self._precision)
             _native.give_warnings(self._translator, stacklevel=2)

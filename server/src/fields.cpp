@@ -10,7 +10,6 @@
 
 #include "http.h"
 #include "rf/io/printable.h"
-#include "rf/io/utf8.h"
 
 namespace rf::server {
 

@@ -1,10 +1,7 @@
 // The routes for operators: health, models, counters, and the description of all routes.
-#include <fmt/format.h>
 
 #include "handlers.h"
-#include "rf/io/json_field.h"
 #include "rf/io/percent.h"
-#include "rf/io/printable.h"
 
 namespace rf::server {
 

@@ -1,5 +1,4 @@
 // The table of routes (service.h).
-#include <algorithm>
 #include <array>
 
 #include "handlers.h"

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <iterator>
-#include <memory>
-#include <utility>
 
 #include "handlers.h"
 #include "json_text.h"

@@ -13,6 +13,7 @@
 #include "losses.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "rf/io/utf8.h"
 #include "rf/tasks/metrics.h"
 
 namespace rf::tasks {
@@ -28,15 +29,9 @@ constexpr std::array<int32_t, 2> kNoSpan = {-1, -1};
 std::optional<size_t> byte_of_character(const std::string& text, int64_t character) {
   int64_t seen = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool begins = (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;
-    if (begins && seen++ == character) return i;
+    if (io::begins_character(text[i]) && seen++ == character) return i;
   }
   return character == seen ? std::optional(text.size()) : std::nullopt;
-}
-
-int64_t characters_before(const std::string& text, size_t byte) {
-  return std::count_if(text.begin(), text.begin() + static_cast<ptrdiff_t>(byte),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 struct Answer {
@@ -211,7 +206,7 @@ class Answers : public RowTask {
     for (size_t i = 1; i < scores.size(); i += 3) {
       const auto begin = static_cast<size_t>(scores[i]), end = static_cast<size_t>(scores[i + 1]);
       candidates.push_back({{"answer", context.substr(begin, end - begin)},
-                            {"start", characters_before(context, begin)},
+                            {"start", io::count_characters(std::string_view(context).substr(0, begin))},
                             {"score", scores[i + 2]}});
     }
     const std::string answer = answer_text(record, scores);

@@ -244,13 +244,10 @@ struct Continuer::Impl {
 
     // Length of the text so far.
     int64_t characters() {
-      const auto count = [](std::string_view text) {
-        return std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
-      };
       const View all = text();
-      settled_characters_ += count(all.text.substr(counted_, all.settled - counted_));
+      settled_characters_ += io::count_characters(all.text.substr(counted_, all.settled - counted_));
       counted_ = all.settled;
-      return settled_characters_ + count(all.text.substr(counted_));
+      return settled_characters_ + io::count_characters(all.text.substr(counted_));
     }
 
    private:

@@ -2,7 +2,6 @@
 #include "token_mask.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "rf/io/error.h"
 

@@ -143,6 +143,16 @@ def test_classification(case, labels, pad, tmp_path):
     assert_close(Engine(tmp_path).logits(rows), np.stack(theirs) if labels else np.concatenate(theirs))
 
 
+@pytest.mark.parametrize("case", ["qwen3", "mistral-windows"])
+def test_question_answering(case, tmp_path):
+    oracle = make_bare(case, tmp_path, "ForQuestionAnswering")
+    rows = make_rows()
+    with torch.no_grad():
+        outputs = [oracle(torch.tensor(row)[None].long()) for row in rows]
+    theirs = [torch.stack([out.start_logits[0], out.end_logits[0]], -1).numpy() for out in outputs]
+    assert_close(Engine(tmp_path).logits(rows), np.concatenate(theirs))
+
+
 def test_labels_of_words(tmp_path):
     """The first piece of a word has its label; the model's tokenizer makes two pieces or more of most words."""
     vocab = ending_tokenizer(tmp_path, model_max_length=64).get_vocab_size()

@@ -1,7 +1,6 @@
 // Language modelling on one micro-batch, and evaluation (language_model.h).
 #include "language_model.h"
 
-#include <ATen/ops/argmax.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 #include "autocast.h"
 #include "cross_entropy.h"
 #include "device.h"
-#include "rf/io/error.h"
 #include "rf/nn/devices.h"
 
 namespace rf::train {

@@ -4,7 +4,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "rf/io/error.h"
 #include "rf/status.h"
 #include "rf/train/runtime.h"
 

@@ -17,7 +17,6 @@
 #include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/train/job.h"
-#include "rf/train/run_directory.h"
 
 namespace rf::train {
 

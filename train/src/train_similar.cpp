@@ -34,7 +34,6 @@
 #include "run_file.h"
 #include "seconds.h"
 #include "similar_batch.h"
-#include "task_model.h"
 #include "train_step.h"
 
 namespace rf::train {

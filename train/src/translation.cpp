@@ -3,10 +3,8 @@
 #include "rf/train/translation.h"
 #include "rf/data/identity.h"
 
-#include <ATen/ops/index_select.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 

@@ -6,7 +6,6 @@
 
 #include "parts.h"
 #include "rf/io/half.h"
-#include "rf/io/printable.h"
 
 namespace rf {
 namespace {

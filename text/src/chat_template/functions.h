@@ -1,10 +1,8 @@
 // The filters, tests, methods and functions of Jinja and of Python that published chat templates use.
 #pragma once
 
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "chat_template/value.h"
 

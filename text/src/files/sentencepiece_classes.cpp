@@ -1,7 +1,6 @@
 #include "files/sentencepiece_classes.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"

@@ -11,7 +11,6 @@
 //                             normalizer
 //   tokenizer.ggml.normalizer.lowercase, .strip_accents  of WordPiece; absent: true, and as lowercase
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>

@@ -15,7 +15,6 @@
 #include "files/base64.h"
 #include "files/tokenizer_files.h"
 #include "models/byte_alphabet.h"
-#include "models/byte_pair_model.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"

@@ -7,7 +7,6 @@
 // with the source of each byte.
 #include <algorithm>
 
-#include "models/byte_alphabet.h"
 #include "models/byte_pair_model.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/utf8.h"

@@ -1,7 +1,6 @@
 // Unigram as in `tokenizers` (spec R-TOK-10), for vocabularies of SentencePiece (XLM-R, T5, ALBERT, DeBERTa-v3): added
 // tokens, the normalizers, added tokens of the normalised text, words at white space and at "▁", the most likely tokens
 // of each. The source of the "▁" in front is the character after it.
-#include <algorithm>
 
 #include "models/byte_pair_model.h"
 #include "models/unigram_model.h"

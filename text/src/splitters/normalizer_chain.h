@@ -2,9 +2,7 @@
 // source of the character before it, as that library aligns them.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

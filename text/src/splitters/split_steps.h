@@ -5,7 +5,6 @@
 #include <deque>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "rf/text/tokenizer.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "rf/io/error.h"
 #include "rf/io/processors.h"

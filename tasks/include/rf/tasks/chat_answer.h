@@ -1,7 +1,6 @@
 // The parts of an answer in a chat: reasoning, content and calls of tools, as the model's chat template marks them.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

@@ -11,7 +11,6 @@
 // and search modes, parts of speech.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>

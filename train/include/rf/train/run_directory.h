@@ -6,7 +6,6 @@
 #include <string>
 
 #include "rf/io/files.h"
-#include "rf/text/tokenizer.h"
 
 namespace rf::train {
 
