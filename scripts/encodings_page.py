@@ -55,7 +55,8 @@ def table(infos):
         reads, engine = ", ".join(info["reads"]), "yes" if info["engine"] else f"no: {cell(info['engine_lacks'])}"
         file = " (with a file)" if info["engine"] and info["position_terms"] else ""
         onnx = "yes" if info["onnx"] else "no"
-        lengths = LENGTHS[info["lengths"]] if info["longest"] is None else f"to {info['longest']:,} tokens"
+        limited = info["lengths"] == "all" and info["longest"] is not None
+        lengths = f"to {info['longest']:,} tokens" if limited else LENGTHS[info["lengths"]]
         lines.append(row([info["name"], reads or "-", engine + file, onnx, lengths]))
     return "\n".join(lines)
 

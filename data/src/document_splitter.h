@@ -26,7 +26,7 @@ inline bool is_letter(std::string_view text, size_t at) {
 }
 inline bool is_letter_before(std::string_view text, size_t end) {
   size_t at = end - 1;
-  for (int i = 0; i < 2 && !io::begins_character(text[at]); ++i) --at;
+  for (int i = 0; i < 2 && !begins_character(text[at]); ++i) --at;
   return is_letter(text, at);
 }
 
@@ -48,7 +48,7 @@ inline size_t last_resort(std::string_view text) {
   const size_t space = text.find_last_of(kWhitespace);
   if (space != std::string_view::npos && space > 0) return space;
   size_t at = text.size() - 1;
-  for (int i = 0; i < 3 && !io::begins_character(text[at]); ++i) --at;
+  for (int i = 0; i < 3 && !begins_character(text[at]); ++i) --at;
   return at;
 }
 

@@ -29,7 +29,7 @@ constexpr std::array<int32_t, 2> kNoSpan = {-1, -1};
 std::optional<size_t> byte_of_character(const std::string& text, int64_t character) {
   int64_t seen = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (io::begins_character(text[i]) && seen++ == character) return i;
+    if (begins_character(text[i]) && seen++ == character) return i;
   }
   return character == seen ? std::optional(text.size()) : std::nullopt;
 }
@@ -206,7 +206,7 @@ class Answers : public RowTask {
     for (size_t i = 1; i < scores.size(); i += 3) {
       const auto begin = static_cast<size_t>(scores[i]), end = static_cast<size_t>(scores[i + 1]);
       candidates.push_back({{"answer", context.substr(begin, end - begin)},
-                            {"start", io::count_characters(std::string_view(context).substr(0, begin))},
+                            {"start", count_characters(std::string_view(context).substr(0, begin))},
                             {"score", scores[i + 2]}});
     }
     const std::string answer = answer_text(record, scores);

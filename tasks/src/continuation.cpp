@@ -245,9 +245,9 @@ struct Continuer::Impl {
     // Length of the text so far.
     int64_t characters() {
       const View all = text();
-      settled_characters_ += io::count_characters(all.text.substr(counted_, all.settled - counted_));
+      settled_characters_ += count_characters(all.text.substr(counted_, all.settled - counted_));
       counted_ = all.settled;
-      return settled_characters_ + io::count_characters(all.text.substr(counted_));
+      return settled_characters_ + count_characters(all.text.substr(counted_));
     }
 
    private:
