@@ -1,4 +1,4 @@
-"""Trains an encoder whose parameters are divided among processes by PyTorch's FSDP2.
+"""Trains a causal model whose parameters are divided among processes by PyTorch's FSDP2.
 
     torchrun --nproc-per-node 2 examples/fsdp.py
 
@@ -18,7 +18,7 @@ STEPS, ROWS, TOKENS, WIDTH, HEADS, LAYERS, VOCABULARY = 20, 8, 32, 64, 4, 3, 100
 
 
 class Encoder(nn.Module):
-    """Says what comes next in a sequence of numbers."""
+    """Predicts the next number of a sequence."""
 
     def __init__(self):
         super().__init__()

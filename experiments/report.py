@@ -65,7 +65,7 @@ class _Report:
             "marks": self._marks(),
             "tables": "\n\n".join(map(self._comparison, tables.comparisons(found))),
             "figure2": self._picture(
-                "figure2", "decay", "Upper bound of the rotated score by distance", figures.figure_2
+                "figure2", "decay", "Factor of the bound on the rotated score, by distance", figures.figure_2
             ),
             "figure3_left": self._picture(
                 "figure3-left",
@@ -168,7 +168,7 @@ class _Report:
             ]
             if checks:
                 shown = checks if rule.kind == "count" else checks[:1]
-                return "; ".join(f"{interval(check)}: {text(check['text'].rpartition(': ')[0])}" for check in shown)
+                return "; ".join(f"{interval(check)}: {text(check['text'].rpartition(': ')[0].removesuffix(', fraction'))}" for check in shown)
         return NOTHING
 
     def _experiments(self):
@@ -179,7 +179,7 @@ class _Report:
                 [
                     _link(result, self._relative(result.path)),
                     text(result.question),
-                    ", ".join(claim for claim in result.verdicts if claim in judge.claims()) or NOTHING,
+                    ", ".join(result.verdicts) or NOTHING,
                     number(len(made["settings"].get("seeds", [])) or None),
                     duration(result.seconds),
                     f"{result.date[:10] or NOTHING}, {text(made['commit'])}, {text(made['cpu'])}",

@@ -1,4 +1,4 @@
-/* The last hidden states of one sequence, by the C interface: embed_c MODEL_DIR ID... A token is a line of the output.
+/* The last hidden states of one sequence, by the C interface: embed_c MODEL_DIR ID... Each line is one token.
  */
 #include <stdio.h>
 #include <stdlib.h>
