@@ -168,7 +168,8 @@ class _Report:
             ]
             if checks:
                 shown = checks if rule.kind == "count" else checks[:1]
-                return "; ".join(f"{interval(check)}: {text(check['text'].rpartition(': ')[0].removesuffix(', fraction'))}" for check in shown)
+                said = [check["text"].rpartition(": ")[0].removesuffix(", fraction") for check in shown]
+                return "; ".join(f"{interval(check)}: {text(what)}" for check, what in zip(shown, said, strict=True))
         return NOTHING
 
     def _experiments(self):
