@@ -369,6 +369,10 @@ json foreign_json(const ModelConfig& config) {
   object["dtype"] = "float32";
   object.erase("torch_dtype");
   ModelConfig written = parse_foreign_config(object, "config");
+  if (written.tie_word_embeddings != config.tie_word_embeddings) {  // the file stores another head
+    object["tie_word_embeddings"] = config.tie_word_embeddings;
+    written = parse_foreign_config(object, "config");
+  }
   if (written.pad_token_id != config.pad_token_id || written.classifier_pooling != config.classifier_pooling) {
     object["pad_token_id"] = config.pad_token_id;
     object.erase("clf_pooling");

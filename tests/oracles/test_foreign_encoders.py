@@ -152,10 +152,25 @@ def test_bare_names(family, tmp_path):
     save_file({name.removeprefix(prefix): value for name, value in weights.items()}, path)
     assert np.array_equal(Engine(tmp_path, head="none").hidden([row]), hidden)
     save_file(weights | {prefix + "encoder.layers.0.more": np.zeros(1, np.float32)}, path)
-    assert_refused(tmp_path, r"encoder\.layers\.0\.more of shape \[1\]$")
+    assert_refused(tmp_path, r'encoder\.layers\.0\.more" of shape \[1\]$')
     if family in ("nomic_bert", "gte", "jina_embeddings_v3"):
         oracle.save_pretrained(tmp_path, save_original_format=False)
         assert_refused(tmp_path, "save_original_format=False must be saved without it")
+
+
+@pytest.mark.parametrize("family", ["roberta", "esm"])
+def test_stored_head_of_a_tied_model(family, tmp_path):
+    """It is used, and the model is saved without the tie, as in transformers 5."""
+    oracle = make_encoder(family, "ForMaskedLM", tmp_path, tie_word_embeddings=True)
+    path = tmp_path / "model.safetensors"
+    stored = torch.randn(oracle.get_output_embeddings().weight.shape).numpy()
+    save_file(load_file(path) | {"lm_head.decoder.weight": stored}, path, metadata={"format": "pt"})
+    oracle, row = type(oracle).from_pretrained(tmp_path).eval(), rows_of()[-1]
+    with pytest.warns(UserWarning, match="tie_word_embeddings"):
+        roformer_cpp.load_model(tmp_path).save(tmp_path / "saved")
+    for folder in (tmp_path, tmp_path / "saved"):
+        assert_close(Engine(folder).logits([row]), theirs_of(oracle, row))
+    assert_reopens(oracle, tmp_path / "saved", row)
 
 
 @pytest.mark.parametrize("family", TRAINED)
