@@ -102,11 +102,14 @@ def test_rerank(tmp_path):
     model, tokenizer, weights, tensors = classifier(base, labels=1)
     adapter = save_adapter(tmp_path / "adapter", tensors)
     theirs = with_weights(model, tmp_path / "merged", merged(weights, tensors))
+    texts = ["abc de", "a", "e d c", "bcd", "a b c d", "cab", "dead", "abc"]
+    pairs = [("a query", text) for text in texts]
     with torch.no_grad():
-        wanted = theirs(**tokenizer("a query", "abc de", return_tensors="pt")).logits.sigmoid()[0].numpy()
-    assert_close(roformer_cpp.CrossEncoder(base, adapter=adapter).predict([("a query", "abc de")]), wanted)
-    (line,) = results("rerank", "--model", base, "--adapter", adapter, "--query", "a query", "--text", "abc de")
-    assert_close(np.array([line["score"]]), wanted)
+        logits = [theirs(**tokenizer(*pair, return_tensors="pt")).logits[0, 0] for pair in pairs]
+    wanted = torch.stack(logits).sigmoid().numpy()
+    assert_close(roformer_cpp.CrossEncoder(base, adapter=adapter).predict(pairs), wanted)
+    lines = results("rerank", "--model", base, "--adapter", adapter, "--query", "a query", "--text", *texts)
+    assert_close(np.array([line["score"] for line in sorted(lines, key=lambda line: line["index"])]), wanted)
 
 
 def sentence_model(folder):
