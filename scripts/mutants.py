@@ -150,6 +150,7 @@ def killer(module):
     environment = dict(os.environ, PYTHONPATH=str(ROOT / "python"))
     for folder in first(FOLDERS[module], folders):
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{folder}"]
+        command += ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
         output, code = run(command, env=environment)
         if code != 0:
             failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
