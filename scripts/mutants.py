@@ -2,17 +2,19 @@
 """Measures what the tests detect: changes one line of C++, builds, and names the test that fails.
 
 Needs scripts/setup.sh --tests before. A mutant swaps an operator, changes a constant or a condition, or leaves out a
-statement. Mutants that do not compile are replaced by further ones. The C++ test programs run first, then the folders
-of tests in the order of FOLDERS, until one fails; a program that crashes or hangs fails too. Each result is immediately
-appended to a file of JSON lines, and a second call with the same seed on the same commit continues. A mutant that
-survives is either not tested or equivalent (it changes no result, for example the size of a buffer): read it. A mutant
-takes 1 to 5 minutes, a survivor as long as the whole suite.
+statement. Mutants that do not compile are replaced by further ones. The C++ test programs run first, then pytest with
+the tests whose words are nearest to the changed file, until one fails; a program that crashes or hangs fails too. Each
+result is immediately appended to a file of JSON lines, and a second call with the same seed on the same commit
+continues. A mutant that survives is either not tested or equivalent (it changes no result, for example the size of a
+buffer): read it. A mutant takes 1 to 5 minutes, a survivor as long as the whole suite.
 """
 
 import argparse
+import collections
 import functools
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -23,18 +25,18 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LIMIT = 2700  # seconds for a program or a folder of tests: a mutant that needs more hangs
+LIMIT = 5400  # seconds for a program or for pytest: a mutant that needs more hangs
 MODULES = ("core", "engine", "nn", "text", "data", "train")
-# The C++ test programs and folders of tests that run first for a module; all others follow.
-PROGRAMS = {"core": ("core", "engine"), "text": ("text", "data"), "data": ("data", "train")}
-FOLDERS = {
-    "core": ("core", "ops", "nn", "engine"),
-    "engine": ("engine", "oracles", "python", "cli"),
-    "nn": ("nn", "ops", "oracles", "python", "cli"),
-    "text": ("text", "oracles", "cli", "python"),
-    "data": ("data", "cli", "oracles", "python"),
-    "train": ("train", "cli", "oracles", "python"),
+# The C++ test programs that use a module, the nearest first.
+PROGRAMS = {
+    "core": ("core", "engine", "nn", "train", "tasks", "cli"),
+    "engine": ("engine", "tasks", "fuzz", "cli"),
+    "nn": ("nn", "train", "cli"),
+    "text": ("text", "data", "engine", "tasks", "fuzz", "train", "cli"),
+    "data": ("data", "fuzz", "train", "cli"),
+    "train": ("train", "cli"),
 }
+LAST_FOLDERS = ("bench", "build", "docs", "experiments", "gpu", "scripts")  # they test other things than modules
 # Faults that once survived all tests.
 CHOSEN = (
     ("nn/src/body.cpp", "if (!drops_first) embedded_BTE = drop(embedded_BTE, p);", ""),
@@ -133,29 +135,52 @@ def end_of(code):
     return "did not end" if code is None else f"exit code {code}"
 
 
-def first(names, all_names):
-    return [*(name for name in names if name in all_names), *(name for name in all_names if name not in names)]
+def words(path):
+    """How often the parts of names occur in a file and its path."""
+    text = path.read_text() + 3 * str(path.relative_to(ROOT))
+    return collections.Counter(word.lower() for word in re.findall(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}", text))
 
 
-def killer(module):
+@functools.cache
+def test_files():
+    """(file, its words) for all tests of pytest, and for each word in how many of these files it occurs."""
+    bags = [(path, words(path)) for path in sorted((ROOT / "tests").glob("*/test_*.py"))]
+    return bags, collections.Counter(word for _, bag in bags for word in bag)
+
+
+def nearest_first(source):
+    """The files of tests, first those that share the most rare words with the source (tf-idf)."""
+    bags, spread = test_files()
+
+    def weights(bag):
+        return {word: (1 + math.log(count)) * math.log(len(bags) / spread[word])
+                for word, count in bag.items() if word in spread}  # fmt: skip
+
+    wanted = weights(words(ROOT / source))
+
+    def order(item):
+        path, bag = item[0], weights(item[1])
+        near = sum(weight * bag.get(word, 0) for word, weight in wanted.items()) / math.hypot(*bag.values())
+        return path.parent.name in LAST_FOLDERS, -near
+
+    return [path.relative_to(ROOT) for path, _ in sorted(bags, key=order)]
+
+
+def killer(source):
     """The test that fails, or None."""
-    lists = (ROOT / "build/release/tests" / name for name in ("programs.txt", "sanitized.txt"))
-    built = [name for file in lists for name in file.read_text().split()]
-    for program in first([f"{name}_test" for name in PROGRAMS.get(module, (module,))], built):
-        output, code = run([ROOT / "build/release/tests" / program, "--gtest_brief=1", "--gtest_fail_fast"])
+    for name in PROGRAMS[source.split("/")[0]]:
+        program = ROOT / "build/release/tests" / f"{name}_test"
+        output, code = run([program, "--gtest_brief=1", "--gtest_fail_fast"])
         if code != 0:
-            failed = re.search(r"\[  FAILED  \] (\S+)", output)
-            return f"{program}: {failed[1] if failed else end_of(code)}"
-    folders = sorted(path.name for path in (ROOT / "tests").iterdir() if any(path.glob("**/test_*.py")))
-    environment = dict(os.environ, PYTHONPATH=str(ROOT / "python"))
-    for folder in first(FOLDERS[module], folders):
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{folder}"]
-        command += ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
-        output, code = run(command, env=environment)
-        if code != 0:
-            failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-            return failed[1] if failed else f"tests/{folder}: {end_of(code)}"
-    return None
+            failed = re.search(r"\[  FAILED  \] ([^\s,]+)", output)
+            return f"{name}_test: {failed[1] if failed else end_of(code)}"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile"]
+    command += ["--no-loadscope-reorder", "--max-worker-restart", "0", *nearest_first(source)]
+    output, code = run(command, env=dict(os.environ, PYTHONPATH=str(ROOT / "python")))
+    if code == 0:
+        return None
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return failed[1] if failed else f"pytest: {end_of(code)}"
 
 
 def built():
@@ -170,7 +195,7 @@ def try_out(mutant):
         (ROOT / path).write_text(changed)
         facts = {**shown(mutant), "compiles": built()}
         if facts["compiles"]:
-            facts["killed_by"] = killer(path.split("/")[0])
+            facts["killed_by"] = killer(path)
     finally:
         (ROOT / path).write_text(text)
     return {**facts, "seconds": round(time.monotonic() - start)}
