@@ -117,6 +117,8 @@ def test_parquet_output(model, tmp_path, ids, kind, expected):
     assert not kind or (table.schema.field("id").type == kind and table["id"].to_pylist() == expected)
     vectors = np.array(table["embedding"].to_pylist(), np.float32)
     assert np.array_equal(vectors, Embedder(model).embed(TEXTS))
+    column = pq.read_metadata(tmp_path / "out.parquet").row_group(0).column(table.num_columns - 1)
+    assert (column.compression, column.has_dictionary_page) == ("UNCOMPRESSED", False)
 
 
 def test_parquet_input(model, tmp_path):

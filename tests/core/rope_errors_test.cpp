@@ -80,9 +80,12 @@ TEST_F(RopeCallErrors, Arguments) {
 }
 
 TEST_F(RopeCallErrors, Positions) {
-  const int64_t far[] = {0, (int64_t{1} << 53) + 1};
+  const int64_t ends[] = {-(int64_t{1} << 53), int64_t{1} << 53}, far[] = {0, ends[1] + 1}, below[] = {0, ends[0] - 1};
   const double nan[] = {0, kNan}, infinite[] = {kInfinity, 0};
   rf_rope_args args = good();
+  args.positions_i64 = ends;
+  EXPECT_EQ(rf_rope_apply(rope_.get(), &args), RF_OK) << rf_last_error();
+  args.positions_i64 = below, refused(args, "positions must be within 2^53", "-9007199254740993");
   args.positions_i64 = far, refused(args, "positions must be within 2^53", "9007199254740993");
   args = good(), args.positions_f64 = nan, refused(args, "positions must be finite", "nan");
   args = good(), args.positions_f64 = infinite, refused(args, "positions must be finite", "inf");

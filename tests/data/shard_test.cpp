@@ -114,7 +114,7 @@ TEST(Shard, FourByteTokensAndManyDocuments) {
 
 TEST(Shard, EmptyShard) {
   const Directory directory;
-  ShardWriter(directory / "a.rfs", 10, kHash).finish();
+  ShardWriter(directory / "a.rfs", 1, kHash).finish();
   const ShardReader reader(directory / "a.rfs");
   EXPECT_EQ(std::tuple(reader.tokens(), reader.documents()), std::tuple(0, 0));
 }

@@ -42,9 +42,10 @@ def test_independent_vectors_are_normal():
     check_normal(orthogonal_features(5000, 16, seed=1, orthogonal=False).numpy(), "independent", deviation=1.0)
 
 
-def test_blocks_are_uniform():
+@pytest.mark.parametrize("size", [1, 5])
+def test_blocks_are_uniform(size):
     """Half of all orthogonal matrices are reflections; a QR factor as it comes is always of one kind."""
-    signs = [torch.linalg.det(orthogonal_features(5, 5, seed=seed)).sign().item() for seed in range(100)]
+    signs = [torch.linalg.det(orthogonal_features(size, size, seed=seed)).sign().item() for seed in range(100)]
     assert abs(np.mean(signs)) <= tolerances.SIGMAS / math.sqrt(100)
 
 

@@ -212,6 +212,7 @@ REFUSED = [
     ({"model__continuing_subword_prefix": "##"}, "model.continuing_subword_prefix"),
     ({"model__end_of_word_suffix": "</w>"}, "model.end_of_word_suffix"),
     ({"model__type": "Unigram"}, "Unigram"),
+    ({"model__type": "WordLevel"}, '"model.type" must be "WordPiece", "BPE" or "Unigram", got "WordLevel"'),
     ({"normalizer": {"type": "NFKC"}}, "NFKC"),
     ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}}, "Lowercase"),
     ({"pre_tokenizer": {"type": "Whitespace"}}, "Whitespace"),

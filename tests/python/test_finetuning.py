@@ -114,6 +114,7 @@ def test_names_of_fields_and_warnings(trained, task, tmp_path):
     [
         (dict(valid=None), ValueError, r"^\[finetune\] one of valid and valid_fraction must be given, got neither"),
         (dict(valid_fraction=0.1), ValueError, r"^\[finetune\] one of valid and valid_fraction must be .* got both"),
+        (dict(valid=None, valid_fraction=1), ValueError, r"^\[finetune\] valid-fraction must be in \(0, 1\), got 1"),
         (dict(train="nothing.jsonl"), FileNotFoundError, r"nothing.jsonl must exist, got: No such file"),
         (dict(metric="bleu"), ValueError, r"^\[finetune\] the metric must be one of accuracy, .*, got \"bleu\""),
         (dict(metric=""), ValueError, r"^\[finetune\] metric must not be empty"),
