@@ -191,6 +191,23 @@ def test_tied_embeddings(tmp_path):
         roformer_cpp.Engine(tmp_path / "model", adapter=adapter).fill_mask("a [MASK]")
 
 
+def test_adapters_of_a_masked_language_model(tmp_path):
+    """Only the C interface adds them. Embeddings that are also the output matrix must be left as they are."""
+    torch.manual_seed(1)
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**TINY_MODEL)).eval()
+    model.save_pretrained(tmp_path / "base")
+    weights = model.state_dict()
+    query = factors(weights, QUERY)
+    save_adapter(tmp_path / "tied", query | factors(weights, EMBEDDINGS, embedding=True))
+    with pytest.raises(rf_engine.EngineError, match="embeddings that are also the output matrix must be left as they"):
+        rf_engine.Engine(tmp_path / "base", adapter=tmp_path / "tied")
+    adapted = rf_engine.Engine(tmp_path / "base", adapter=save_adapter(tmp_path / "adapter", query))
+    model.load_state_dict(merged(weights, query))
+    with torch.no_grad():
+        wanted = model(torch.tensor([[5, 6, 7]])).logits[0].numpy()
+    assert_close(adapted.vocabulary_logits([[5, 6, 7]], [0, 1, 2]), wanted)
+
+
 @pytest.mark.parametrize("settings", [{"use_rslora": True}, {"bias": "all"}, {"rank_pattern": {"value": 2}}])
 def test_peft(settings, tmp_path):
     """What PEFT saves, beside what PEFT computes."""
