@@ -75,6 +75,10 @@ def test_chat(folder, tmp_path):
         assert (done.returncode, done.stdout, done.stderr) == (0, plain.stdout, "")
     _, tokens, kept = generate(folder, "fox", "--chat", "--system", LONG * 4, cache=cache)
     assert kept == tokens - 1
+    # Refused before a token is computed, as the prompt leaves less room: there is nothing to keep.
+    none = tmp_path / "none"
+    given = ("chat", "--model", folder, "--min-new-tokens", 2048, "--prompt-cache", none)
+    assert "min_new_tokens must be in 0.." in refused(*given, stdin="fox\n") and not none.exists()
 
 
 def test_rotations_that_change_with_the_length(folder, tmp_path):

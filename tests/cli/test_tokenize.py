@@ -166,3 +166,8 @@ def test_add_words_refuses(model, tmp_path):
         assert rule in refused("add-words", *options, "--output", tmp_path / "o", *more)
     assert "empty or a new directory" in refused("add-words", *options, "--output", model)
     assert not (tmp_path / "o").exists()
+    with (model / "vocab.txt").open("a", encoding="utf-8") as file:
+        file.write("zz\n")  # without a row in the model's matrix
+    (tmp_path / "corpus.txt").write_text("我们在北京\n", encoding="utf-8")
+    rule = f"[vocabulary] sources must be in 0..{len(TOKENS) - 1}, the tokens of the model, got {len(TOKENS)} for token"
+    assert rule in refused("add-words", *options, "--min-frequency", "1", "--output", tmp_path / "p")

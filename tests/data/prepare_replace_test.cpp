@@ -127,6 +127,13 @@ TEST_F(Verify, NamesEveryDamagedShard) {
   }
 }
 
+TEST_F(Verify, EndsTheLineOfATerminal) {
+  io::Progress progress(io::Progress::Show::kTerminal);
+  ::testing::internal::CaptureStderr();
+  verify(directory_ / "out", progress);
+  EXPECT_TRUE(::testing::internal::GetCapturedStderr().ends_with('\n'));
+}
+
 TEST_F(Verify, ShardsThatAreNotTheirs) {
   std::filesystem::copy(directory_ / "out/train-00000.rfs", directory_ / "out/train-00001.rfs",
                         std::filesystem::copy_options::overwrite_existing);

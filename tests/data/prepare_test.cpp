@@ -30,6 +30,8 @@ TEST_F(Prepare, TokensAndWordsOfASmallText) {
   split.copy(1, 1, 2, ids.data(), starts.data());
   EXPECT_EQ(ids[1], 8);
   expect_has(error_of([&] { split.copy(1, 2, 2, ids.data(), starts.data()); }), "got 2 from 2");
+  expect_has(error_of([&] { split.copy(1, -1, 1, ids.data(), starts.data()); }), "got 1 from -1");
+  expect_has(error_of([&] { split.copy(1, 0, -1, ids.data(), starts.data()); }), "got -1 from 0");
   expect_has(error_of([&] { split.document_tokens(2); }), "got 2");
   std::vector<int64_t> lengths(2);
   expect_has(error_of([&] { split.document_lengths(1, lengths); }), "got 2 from 1");
