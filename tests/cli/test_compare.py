@@ -133,7 +133,10 @@ def test_runs_share_data_order_and_initialisation(prepared, tmp_path):
 def test_more_arms_and_seeds_leave_what_is_done_as_it_is(prepared, finished):
     """And are refused where the runs were by other rules."""
     before = (finished / "none" / "seed-1" / "result.json").stat().st_mtime_ns
-    assert len(results(*options(prepared, finished, "none,rope", 2))) == 4
+    lines = results(*options(prepared, finished, "none,rope", 2))
+    assert len(lines) == 4
+    steps = metrics(finished / "none" / "seed-1", "train")
+    assert lines[0]["tokens"] == sum(step["tokens"] for step in steps) > 0 and lines[0]["seconds"] > 0
     assert (finished / "none" / "seed-1" / "result.json").stat().st_mtime_ns == before
     settings = json.loads((finished / "compare.json").read_text())
     (finished / "compare.json").write_text(json.dumps(settings | {"rules": 1}))

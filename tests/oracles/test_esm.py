@@ -84,7 +84,7 @@ def test_offsets(folder):
 
 @pytest.mark.parametrize("family", ["esm", "esm positions"])
 def test_masks(family, tmp_path):
-    """Embeddings of masks are 0, and the others are scaled by their share of each text of a batch."""
+    """Embeddings of masks are 0, and the others are scaled by their share of each text, padded or packed."""
     oracle = make_encoder(family, "ForMaskedLM", tmp_path, token_dropout=True, mask_token_id=9)
     rows = [np.array(row, np.int32) for row in ([5, 9, 7, 9, 9, 11, 2], [9, 8], [4, 5, 6, 7])]
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row).long() for row in rows], True, padding_value=1)
@@ -97,6 +97,11 @@ def test_masks(family, tmp_path):
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
     graph = run(tmp_path / "model.onnx", ids, mask, None)["logits"]
     assert_close(graph[mask == 1], theirs)
+    segments = torch.arange(3, dtype=torch.int32).repeat_interleave(torch.tensor([len(row) for row in rows]))
+    positions = torch.cat([torch.arange(len(row)) for row in rows])
+    with torch.no_grad():
+        packed = roformer_cpp.load_model(tmp_path)(ids[mask == 1][None], segments=segments[None], positions=positions)
+    assert_close(packed["logits"][0].numpy(), theirs)
 
 
 def test_published_files(tmp_path):

@@ -93,7 +93,9 @@ def check_encodings(pipeline, texts, tokens, options, tmp_path):
 
 @pytest.mark.parametrize("options", [*DEFAULTS, (True, False, False), (False, True, True)])
 def test_bert_on_random_strings(tmp_path, options):
-    check_encodings("bert", list(random_strings(2_000, seed=11)), small_vocabulary(), options, tmp_path)
+    """And on words that together are too long for pieces, parted by a character that is punctuation in NFD."""
+    texts = [*random_strings(2_000, seed=11), "\u00e9" * 60 + "\u037e" + "a" * 60]
+    check_encodings("bert", texts, small_vocabulary(), options, tmp_path)
 
 
 def chinese_vocabulary():
