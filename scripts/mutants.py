@@ -2,19 +2,18 @@
 """Measures what the tests detect: changes one line of C++, builds, and names the test that fails.
 
 Needs scripts/setup.sh --tests before. A mutant swaps an operator, changes a constant or a condition, or leaves out a
-statement. Mutants that do not compile are replaced by further ones. The C++ test programs run first, then pytest with
-the tests whose words are nearest to the changed file, until one fails; a program that crashes or hangs fails too. Each
-result is immediately appended to a file of JSON lines, and a second call with the same seed on the same commit
-continues. A mutant that survives is either not tested or equivalent (it changes no result, for example the size of a
-buffer): read it. A mutant takes 1 to 5 minutes, a survivor as long as the whole suite.
+statement. Mutants that do not compile are replaced by further ones. The C++ test programs that link the module run
+first, then pytest, which begins with the files whose names are most similar to those of the changed file, until a test
+fails; a program that crashes or hangs fails too. Each result is immediately appended to a file of JSON lines, and a
+second call with the same seed on the same commit continues. A mutant that survives is either not tested or equivalent
+(it changes no result, for example the size of a buffer): read it. A mutant takes 1 to 5 minutes, a survivor as long as
+the whole suite.
 """
 
 import argparse
-import collections
 import functools
 import itertools
 import json
-import math
 import os
 import random
 import re
@@ -24,18 +23,12 @@ import sys
 import time
 from pathlib import Path
 
+from run_tests import PYTEST
+from sklearn.feature_extraction.text import TfidfVectorizer
+
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 5400  # seconds for a program or for pytest: a mutant that needs more hangs
 MODULES = ("core", "engine", "nn", "text", "data", "train")
-# The C++ test programs that use a module, the nearest first.
-PROGRAMS = {
-    "core": ("core", "engine", "nn", "train", "tasks", "cli"),
-    "engine": ("engine", "tasks", "fuzz", "cli"),
-    "nn": ("nn", "train", "cli"),
-    "text": ("text", "data", "engine", "tasks", "fuzz", "train", "cli"),
-    "data": ("data", "fuzz", "train", "cli"),
-    "train": ("train", "cli"),
-}
 LAST_FOLDERS = ("bench", "build", "docs", "experiments", "gpu", "scripts")  # they test other things than modules
 # Faults that once survived all tests.
 CHOSEN = (
@@ -135,48 +128,40 @@ def end_of(code):
     return "did not end" if code is None else f"exit code {code}"
 
 
-def words(path):
-    """How often the parts of names occur in a file and its path."""
-    text = path.read_text() + 3 * str(path.relative_to(ROOT))
-    return collections.Counter(word.lower() for word in re.findall(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}", text))
+def programs(module):
+    """The C++ test programs that link the module, its own first."""
+    tests = ROOT / "build/release/tests"
+    names = [name for file in ("programs.txt", "sanitized.txt") for name in (tests / file).read_text().split()]
+
+    def links(name):
+        return f"libroformer_{module}." in run(["ninja", "-C", "build/release", "-t", "inputs", f"tests/{name}"])[0]
+
+    return [tests / name for name in sorted(names, key=lambda name: name != f"{module}_test") if links(name)]
 
 
-@functools.cache
-def test_files():
-    """(file, its words) for all tests of pytest, and for each word in how many of these files it occurs."""
-    bags = [(path, words(path)) for path in sorted((ROOT / "tests").glob("*/test_*.py"))]
-    return bags, collections.Counter(word for _, bag in bags for word in bag)
+def parts_of_names(path):
+    """Lower-case parts of the names in a file and its path, which counts three times."""
+    text = " ".join([path.read_text(), *3 * [str(path.relative_to(ROOT))]])
+    return [part.lower() for part in re.findall(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}", text)]
 
 
 def nearest_first(source):
-    """The files of tests, first those that share the most rare words with the source (tf-idf)."""
-    bags, spread = test_files()
-
-    def weights(bag):
-        return {word: (1 + math.log(count)) * math.log(len(bags) / spread[word])
-                for word, count in bag.items() if word in spread}  # fmt: skip
-
-    wanted = weights(words(ROOT / source))
-
-    def order(item):
-        path, bag = item[0], weights(item[1])
-        near = sum(weight * bag.get(word, 0) for word, weight in wanted.items()) / math.hypot(*bag.values())
-        return path.parent.name in LAST_FOLDERS, -near
-
-    return [path.relative_to(ROOT) for path, _ in sorted(bags, key=order)]
+    """The test files of pytest, first those with the most similar names (tf-idf)."""
+    paths = sorted((ROOT / "tests").glob("*/test_*.py"))
+    vectorizer = TfidfVectorizer(analyzer=parts_of_names, sublinear_tf=True)
+    near = (vectorizer.fit_transform(paths) @ vectorizer.transform([ROOT / source]).T).toarray().ravel()
+    order = sorted(range(len(paths)), key=lambda i: (paths[i].parent.name in LAST_FOLDERS, -near[i]))
+    return [paths[i].relative_to(ROOT) for i in order]
 
 
 def killer(source):
     """The test that fails, or None."""
-    for name in PROGRAMS[source.split("/")[0]]:
-        program = ROOT / "build/release/tests" / f"{name}_test"
+    for program in programs(source.split("/")[0]):
         output, code = run([program, "--gtest_brief=1", "--gtest_fail_fast"])
         if code != 0:
             failed = re.search(r"\[  FAILED  \] ([^\s,]+)", output)
-            return f"{name}_test: {failed[1] if failed else end_of(code)}"
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile"]
-    command += ["--no-loadscope-reorder", "--max-worker-restart", "0", *nearest_first(source)]
-    output, code = run(command, env=dict(os.environ, PYTHONPATH=str(ROOT / "python")))
+            return f"{program.name}: {failed[1] if failed else end_of(code)}"
+    output, code = run([*PYTEST, "-x", *nearest_first(source)], env=dict(os.environ, PYTHONPATH=str(ROOT / "python")))
     if code == 0:
         return None
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
@@ -217,7 +202,7 @@ def main():
     status = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT, text=True,
                             capture_output=True, check=True).stdout  # fmt: skip
     if status:
-        sys.exit(f"mutants: the checkout must have no changes, got\n{status}")
+        sys.exit(f"mutants: the checkout must be without changes, got\n{status}")
     if not built():
         sys.exit("mutants: build/release must build; run scripts/setup.sh --tests")
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True, capture_output=True, check=True).stdout

@@ -30,6 +30,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # In seconds: several times the needs of a slow machine, so a test that reaches them hangs.
 PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT, GDB_LIMIT = 900, 3600, 900, 120
 
+# Two processes, which take the files of tests in the given order. By default, files with few tests run last, even if
+# they are long.
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile"]
+PYTEST += ["--no-loadscope-reorder", "--max-worker-restart", "0"]
+
 
 class Totals:
     def __init__(self):
@@ -131,11 +136,9 @@ def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIM
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         environment = dict(os.environ, PYTHONPATH=str(root / "python"), TOKENIZERS_PARALLELISM="false")
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", "--durations=30", "-p", "no:cacheprovider"]
-        # Files run in the order of their names. By default, files with few tests run last, even if they are long.
-        command += ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0"]
         # A test that reaches its limit ends its process after showing the stacks of all threads.
-        command += ["-o", f"faulthandler_timeout={test_limit}", "-o", "faulthandler_exit_on_timeout=true"]
+        command = [*PYTEST, "-rs", "--durations=30", "-o", f"faulthandler_timeout={test_limit}"]
+        command += ["-o", "faulthandler_exit_on_timeout=true"]
 
         def abort(pid):  # faulthandler then shows the stacks of one process at a time
             for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():

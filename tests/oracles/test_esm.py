@@ -89,19 +89,19 @@ def test_masks(family, tmp_path):
     rows = [np.array(row, np.int32) for row in ([5, 9, 7, 9, 9, 11, 2], [9, 8], [4, 5, 6, 7])]
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row).long() for row in rows], True, padding_value=1)
     mask = ids.ne(1).long()
+    segments = torch.arange(3, dtype=torch.int32).repeat_interleave(torch.tensor([len(row) for row in rows]))
+    positions = torch.cat([torch.arange(len(row)) for row in rows])
+    model = roformer_cpp.load_model(tmp_path)
     with torch.no_grad():
         theirs = oracle(ids, mask).logits[mask == 1].numpy()
-        module = roformer_cpp.load_model(tmp_path)(ids, attention_mask=mask)["logits"][mask == 1]
+        module = model(ids, attention_mask=mask)["logits"][mask == 1]
+        packed = model(ids[mask == 1][None], segments=segments[None], positions=positions)["logits"][0]
     assert_close(Engine(tmp_path).logits(rows), theirs)
     assert_close(module.numpy(), theirs)
+    assert_close(packed.numpy(), theirs)
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
     graph = run(tmp_path / "model.onnx", ids, mask, None)["logits"]
     assert_close(graph[mask == 1], theirs)
-    segments = torch.arange(3, dtype=torch.int32).repeat_interleave(torch.tensor([len(row) for row in rows]))
-    positions = torch.cat([torch.arange(len(row)) for row in rows])
-    with torch.no_grad():
-        packed = roformer_cpp.load_model(tmp_path)(ids[mask == 1][None], segments=segments[None], positions=positions)
-    assert_close(packed["logits"][0].numpy(), theirs)
 
 
 def test_published_files(tmp_path):
