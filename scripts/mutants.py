@@ -3,7 +3,7 @@
 
 Needs scripts/setup.sh --tests before. A mutant swaps an operator, changes a constant or a condition, or leaves out a
 statement. Mutants that do not compile are replaced by further ones. The C++ test programs that link the module run
-first, then pytest, which begins with the files whose names are most similar to those of the changed file, until a test
+first, then pytest, which begins with the files most similar to the changed file in the names they use, until a test
 fails; a program that crashes or hangs fails too. Each result is immediately appended to a file of JSON lines, and a
 second call with the same seed on the same commit continues. A mutant that survives is either not tested or equivalent
 (it changes no result, for example the size of a buffer): read it. A mutant takes 1 to 5 minutes, a survivor as long as
@@ -23,10 +23,14 @@ import sys
 import time
 from pathlib import Path
 
-from run_tests import PYTEST
-from sklearn.feature_extraction.text import TfidfVectorizer
-
 ROOT = Path(__file__).resolve().parent.parent
+if __name__ == "__main__" and sys.prefix == sys.base_prefix:  # not in an environment: use that of scripts/setup.sh
+    python = os.environ.get("ROFORMER_PYTHON", str(ROOT / ".venv/bin/python"))
+    os.execv(python, [python, *sys.argv])
+
+from run_tests import PYTEST  # noqa: E402
+from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: E402
+
 LIMIT = 5400  # seconds for a program or for pytest: a mutant that needs more hangs
 MODULES = ("core", "engine", "nn", "text", "data", "train")
 LAST_FOLDERS = ("bench", "build", "docs", "experiments", "gpu", "scripts")  # they test other things than modules
