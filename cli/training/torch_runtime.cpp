@@ -73,7 +73,7 @@ int run_with_torch(const Common& common, const std::function<int()>& command) {
     throw SilentExit{kBadInput};
   } catch (const std::exception& error) {
     if (train::is_out_of_memory(error)) throw std::bad_alloc();
-    if (const auto refusal = train::refused_argument(error)) throw *refusal;
+    if (const auto told = train::error_to_tell(error)) throw *told;
     throw;
   }
 }

@@ -188,7 +188,8 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   static std::atomic<int64_t> done = 0;
   const char* const most = std::getenv("EMULATED_GPU_OPERATORS");
   if (++done > (most == nullptr ? INT64_MAX : std::atoll(most))) {
-    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 46, "CUDA error: all CUDA-capable devices are busy");
+    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 46,
+                                "CUDA error: all CUDA-capable devices are busy\nFor debugging, ask again");
   }
   Call call(op);
   const size_t arguments = op.schema().arguments().size(), begin = stack->size() - arguments;

@@ -21,6 +21,10 @@ TRANSLATION = {f"{side}_{name}": size for side in ("encoder", "decoder") for nam
 TRANSLATION = {"model": TRANSLATION | {"d_model": 16, "position_encoding": "rope"}, "label_smoothing": 0.1}
 TRANSLATION |= {"steps": 4, "max_tokens": 128, "max_length": 32, "accumulate": 2, "precision": "float32"}
 TRANSLATION |= {"evaluate_every_steps": 2, "log_every_steps": 1}
+FAILED_GPU = (
+    "[device] the GPU must work until the command ends, got: CUDA error: all CUDA-capable devices are busy; training "
+    "continues from its newest checkpoint (pretrain: with --resume)"
+)
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 HERE = Path(__file__).resolve().parent
@@ -118,6 +122,9 @@ def test_comparison(prepared, tmp_path):
     done = command(*given, "--output", tmp_path / "gpu", "--device", "cuda")
     for ours, run_of_cpu in zip(map(json.loads, done.stdout.splitlines()), theirs, strict=True):
         assert ours["loss"]["16"] == pytest.approx(run_of_cpu["loss"]["16"], rel=tol.EMULATED_BF16)
+        # The table measures its losses on the device, as the run did.
+        of_run = metrics(tmp_path / "gpu" / ours["encoding"] / "seed-1", "evaluation")[-1]
+        assert ours["loss"]["16"] == of_run["loss"]
 
 
 @pytest.mark.parametrize("task", ["classification", "tokens", "answers"])
@@ -127,9 +134,21 @@ def test_fine_tuning(prepared, tmp_path, task):
     files = task_files.write_splits(tmp_path, task_files.KINDS[task], train=20, valid=6)
     given = [task, "--epochs", 1, "--precision", "float32"]
     results(*task_files.options(model, files, tmp_path / "cpu", *given), "--device", "cpu")
-    command(*task_files.options(model, files, tmp_path / "gpu", *given), "--device", "cuda")
-    theirs, ours = (losses(tmp_path / folder / "lr-0.01" / "seed-1") for folder in ("cpu", "gpu"))
-    assert ours == pytest.approx(theirs, rel=tol.EMULATED)
+    on_gpu = [*task_files.options(model, files, tmp_path / "gpu", *given), "--device", "cuda"]
+
+    def fails_on_gpu():
+        done = run(*on_gpu, EMULATED_GPU_OPERATORS="1")
+        return done.returncode == 1 and done.stderr.splitlines()[-1] == FAILED_GPU
+
+    # The device trains, and after that evaluates for the report.
+    run_folder = tmp_path / "gpu" / "lr-0.01" / "seed-1"
+    assert fails_on_gpu()
+    assert not (run_folder / "result.json").exists()
+    command(*on_gpu)
+    assert losses(run_folder) == pytest.approx(losses(tmp_path / "cpu" / "lr-0.01" / "seed-1"), rel=tol.EMULATED)
+    (tmp_path / "gpu" / "report.json").unlink()
+    assert fails_on_gpu()
+    assert not (tmp_path / "gpu" / "report.json").exists()
 
 
 def test_translation(tmp_path):
@@ -162,6 +181,5 @@ def test_a_gpu_that_fails_ends_the_run_in_one_sentence(prepared, tmp_path):
     first = pretrain(prepared, config, tmp_path / "run")
     done = run(*first, "--device", "cuda", EMULATED_GPU_OPERATORS="5000")
     assert done.returncode == 1
-    said = "[pretrain] cuda:0 must work until the run ends, got: CUDA error: all CUDA-capable devices are busy"
-    assert done.stderr.splitlines()[-1] == f"{said}; continue with --resume from the newest checkpoint"
+    assert done.stderr.splitlines()[-1] == FAILED_GPU
     assert list((tmp_path / "run").glob("checkpoint-*"))

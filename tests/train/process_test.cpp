@@ -77,7 +77,7 @@ TEST(Process, RefusedArgumentsAreTold) {
     try {
       run();
     } catch (const std::exception& error) {
-      const std::optional<Error> refusal = refused_argument(error);
+      const std::optional<Error> refusal = error_to_tell(error);
       return refusal ? std::optional<std::string>(refusal->what()) : std::nullopt;
     }
     return "nothing was thrown";

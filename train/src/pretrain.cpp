@@ -124,10 +124,9 @@ class PretrainRun {
     } catch (const FailedOnAll&) {
       finish_checkpoint();
       throw;
-    } catch (const c10::AcceleratorError& error) {
+    } catch (const c10::AcceleratorError&) {
       finish_checkpoint();
-      fail("pretrain", "{} must work until the run ends, got: {}; continue with --resume from the newest checkpoint",
-           device_.str(), error.what_without_backtrace());
+      throw;
     }
     if (state_.step == total_steps_) {
       finish();

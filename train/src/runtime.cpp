@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 #include <omp.h>
 #include <torch/version.h>
 
@@ -62,7 +63,13 @@ bool is_out_of_memory(const std::exception& error) {
   return std::string_view(error.what()).find("DefaultCPUAllocator: ") != std::string_view::npos;
 }
 
-std::optional<Error> refused_argument(const std::exception& error) {
+std::optional<Error> error_to_tell(const std::exception& error) {
+  if (const auto* failure = dynamic_cast<const c10::AcceleratorError*>(&error)) {
+    const std::string_view text = failure->what_without_backtrace();  // advice on debugging follows in further lines
+    return Error("device", fmt::format("the GPU must work until the command ends, got: {}; training continues from its "
+                                       "newest checkpoint (pretrain: with --resume)",
+                                       text.substr(0, text.find('\n'))));
+  }
   const auto* refusal = dynamic_cast<const c10::ValueError*>(&error);
   if (refusal == nullptr) return std::nullopt;
   const std::string_view text = refusal->what_without_backtrace();

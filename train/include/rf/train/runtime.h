@@ -33,8 +33,9 @@ void keep_freed_memory();
 // Whether torch failed because the system or a GPU had no memory for a tensor.
 bool is_out_of_memory(const std::exception& error);
 
-// The Error if an operator of this product refused an argument (c10::ValueError); nullopt for any other error.
-std::optional<Error> refused_argument(const std::exception& error);
+// The Error to show in place of one of torch: an operator of this product refused an argument (c10::ValueError), or a
+// GPU failed. nullopt for any other error.
+std::optional<Error> error_to_tell(const std::exception& error);
 
 struct RuntimeFacts {
   std::string torch_version;
