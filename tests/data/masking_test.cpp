@@ -134,6 +134,30 @@ TEST(Masking, FatesAreByToken) {
   expect_proportion(masked, all, 0.8, "masked");
 }
 
+// A draw below threshold(p) has probability p; a draw equal to the threshold is outside.
+TEST(Masking, DrawsAtAThreshold) {
+  const Directory directory;
+  const TestDocument made = document(8);
+  const auto sorted_draws = [&](int word) {
+    std::vector<double> draws;
+    for (uint32_t t = 0; t < made.ids.size(); ++t) draws.push_back(draw(1, Stream::kMask, t, 0, 0)[word] * 0x1p-32);
+    std::sort(draws.begin(), draws.end());
+    return draws;
+  };
+  const auto batch = [&](const MaskOptions& mask) {
+    const BatchOptions options{.max_length = 16, .mask = mask, .seed = 1};
+    return batches_in_order(Batcher(make_split(directory, {made}, kVocabularySize), kSpecial, options)).at(0);
+  };
+  const double fourth = sorted_draws(0)[3], fourth_of_fates = sorted_draws(1)[3];
+  EXPECT_EQ(batch({.probability = fourth}).places.size(), 3u);
+  const Batch masked = batch({.probability = 1, .mask_fraction = fourth_of_fates, .random_fraction = 0});
+  EXPECT_EQ(std::count(masked.ids.begin(), masked.ids.end(), kSpecial.mask), 3);
+  const Batch random = batch({.probability = 1, .mask_fraction = 0, .random_fraction = fourth_of_fates});
+  int64_t changed = 0;
+  for (size_t i = 0; i < random.places.size(); ++i) changed += random.ids[random.places[i]] != random.labels[i];
+  EXPECT_EQ(changed, 3);
+}
+
 TEST(Masking, AtLeastOneTokenInAStep) {
   const Directory directory;
   for (const MaskUnit unit : {MaskUnit::kToken, MaskUnit::kWholeWord}) {

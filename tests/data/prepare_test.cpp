@@ -129,6 +129,24 @@ TEST_F(Prepare, ValidFractionAndSeed) {
   EXPECT_EQ(train.size() + valid.size(), tokens("train").size() + tokens("valid").size());
 }
 
+// A document whose draw equals the fraction stays in the training split.
+TEST_F(Prepare, ADrawAtTheFraction) {
+  std::string text;
+  std::vector<std::pair<double, int32_t>> documents;  // draw, token
+  for (int32_t i = 0; i < 8; ++i) {
+    text += fmt::format("w{}\n", i);
+    documents.emplace_back(draw(1, Stream::kSplit, 0, 0, i)[0] * 0x1p-32, 5 + 2 * i);
+  }
+  write(directory_ / "text/a.txt", text);
+  std::sort(documents.begin(), documents.end());
+  run({.input = {.document_rule = DocumentRule::kLine}, .valid_fraction = documents[3].first, .seed = 1});
+  std::vector<int32_t> expected{documents[0].second, documents[1].second, documents[2].second};
+  std::vector<int32_t> held_out = tokens("valid");
+  std::sort(expected.begin(), expected.end());
+  std::sort(held_out.begin(), held_out.end());
+  EXPECT_EQ(held_out, expected);
+}
+
 TEST_F(Prepare, EachSplitGetsADocumentAndTrainingASingleOne) {
   for (const double fraction : {0.0, 1e-9, 0.05, 1 - 1e-9}) {
     for (uint64_t seed = 1; seed <= 3; ++seed) {
