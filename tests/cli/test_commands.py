@@ -13,7 +13,7 @@ import transformers
 
 import roformer_cpp
 import tolerances
-from cli_support import MODEL, PROGRAM, metrics, pretrain, refused, results, run, run_file, started, stopped
+from cli_support import MODEL, PROGRAM, metrics, prepare, pretrain, refused, results, run, run_file, started, stopped
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +94,15 @@ def test_pretrain_leaves_a_run_and_a_model(prepared, trained):
         model, report = transformers.RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
         assert not report["missing_keys"] and not report["unexpected_keys"]
         assert model.config.vocab_size == 150
+
+
+def test_lines_count_the_tokens_without_padding(prepared, tmp_path):
+    (tmp_path / "text.txt").write_text("\n".join(40 * ["a b c d e f g h a"]))
+    prepare(prepared, tmp_path / "data", "--documents", "line", inputs=[tmp_path / "text.txt"], held_out=0)
+    results(*pretrain(tmp_path, prepared / "run.json", tmp_path / "run"))
+    lines = metrics(tmp_path / "run", "train")
+    assert [line["tokens"] for line in lines] == 3 * [2 * 4 * (1 + 9 + 1)]  # steps, rows, [CLS], letters, [SEP]
+    assert all(0 < line["predicted_tokens"] <= 2 * 4 * 9 for line in lines)
 
 
 def test_the_seed_decides(prepared, trained, tmp_path):
