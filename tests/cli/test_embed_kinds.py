@@ -59,6 +59,11 @@ def test_tokens(late, texts, tmp_path):
         assert np.array_equal(np.array(line["embeddings"], np.float32).reshape(-1, 24), array)
     for line, array in zip(results("embed", *options, "--role", "query"), model.encode_query(MANY), strict=True):
         assert np.array_equal(np.array(line["embeddings"], np.float32), array)
+    for size in (1, 5):
+        kept = results("embed", *options, "--role", "document", "--dimensions", size)
+        for line, array in zip(kept, model.encode_document(MANY), strict=True):
+            expected = array[:, :size] / np.linalg.norm(array[:, :size], axis=1, keepdims=True)
+            np.testing.assert_allclose(line["embeddings"], expected, rtol=tolerances.SCORE_F32)
 
 
 def test_rerank(late, texts):

@@ -62,9 +62,12 @@ def test_pairs_truncation_and_padding(vocab):
 
 
 @pytest.fixture
-def model(vocab, tmp_path):
+def model(vocab, tmp_path, request):
+    """Its parameter: whether the embeddings are tied."""
     torch.manual_seed(3)
-    made = transformers.BertForMaskedLM(transformers.BertConfig(**SIZES, max_position_embeddings=32))
+    config = transformers.BertConfig(**SIZES, max_position_embeddings=32)
+    config.tie_word_embeddings = getattr(request, "param", True)
+    made = transformers.BertForMaskedLM(config)
     torch.nn.init.normal_(made.cls.predictions.bias)
     made.save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "vocab.txt").write_bytes(vocab.read_bytes())
@@ -101,6 +104,7 @@ def assert_means(before, after, tokens):
         np.testing.assert_allclose(row, before.double()[sources].mean(0), rtol=MEAN_F32, atol=0)
 
 
+@pytest.mark.parametrize("model", [True, False], ids=["tied", "untied"], indirect=True)
 def test_added_words_begin_as_the_mean_of_their_characters(model, tmp_path):
     report, tokens = add_words(model, tmp_path, "今天天气非常好。我们在北京，北京天气好。\n", "--words", "2")
     kept = [token for token in TOKENS if token != "##天"]

@@ -28,6 +28,7 @@ TEST_F(Prepare, TokensAndWordsOfASmallText) {
   split.copy(0, 0, 4, ids.data(), starts.data());
   EXPECT_EQ(starts, (std::vector<uint8_t>{1, 0, 1, 1}));
   split.copy(1, 1, 2, ids.data(), starts.data());
+  for (const int64_t begin : {0, 3}) split.copy(1, begin, 0, ids.data(), starts.data());  // no tokens
   EXPECT_EQ(ids[1], 8);
   expect_has(error_of([&] { split.copy(1, 2, 2, ids.data(), starts.data()); }), "got 2 from 2");
   expect_has(error_of([&] { split.copy(1, -1, 1, ids.data(), starts.data()); }), "got 1 from -1");

@@ -20,8 +20,11 @@ HOSTILE += ["\u200d", "\u3000", "\u00a9\u200d\u00a9", "\x00\u0301"]
 HOSTILE += ["e\u05c8"]  # no mark in the library's version
 HOSTILE += ["e\u1adf\u0b53", "\u0600a", "\u1100\u1161", "\uac01\u11a8", "\u0915\u094d\u0937", "\u00e9", "e\u0301"]
 HOSTILE += ["''", "``"]
+# Conjuncts of Indic consonants are one grapheme, with a joiner too, and end at the next consonant.
+HOSTILE += ["\u0915\u094d\u0937\u0301", "\u0915\u094d\u200c\u0937\u0301", "\u0915\u094d\u0937\u0937\u0301"]
 MAPPED = {"\ufb01": "fi", "\u2122": "TM", "\u3000": " ", "\r": " ", "\n": " ", "\t": " ", "\x1e": "", "\u00a9": "(c)"}
 MAPPED |= {"e\u0301": "\u00e9", "\u0600": "", "\u1100": "k", "\u200b": " ", "A\u0300": "\u00c0"}
+MAPPED |= {"\u0937": "s"}  # a consonant: mapped with the mark after it only if its grapheme begins there
 
 
 def texts_of(count, seed):
