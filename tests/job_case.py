@@ -119,7 +119,7 @@ def errors(processes, first, code=1):
     assert [each for each, _, _ in results] == [code] * len(results), results
     assert not any("[" in said for _, _, said in results[1:]), results
     (line,) = [line for line in results[0][2].splitlines() if line.startswith("[")]
-    assert re.search(first, line), line
+    assert re.search(first, line) and line == line.rstrip(), line
 
 
 def pretrain(size, data, folder, name, *more, **options):

@@ -235,6 +235,19 @@ def test_full_disk(model, tmp_path):
     assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
+def test_full_disk_of_parquet(model, tmp_path):
+    """The incomplete file is removed, and the computed vectors stay: the same command ends the file."""
+    cli_support.needs_parquet()
+    output, temporary = tmp_path / "out.parquet", tmp_path / "out.parquet.tmp"
+    temporary.symlink_to("/dev/full")
+    (tmp_path / "a.txt").write_text("abc\n" * 20)
+    arguments = ["embed", "--model", model, "--input", tmp_path / "a.txt", "--output", output]
+    assert "out.parquet] cannot write" in refused(*arguments)
+    assert not temporary.is_symlink() and state_of(output)["rows"] == 20
+    results(*arguments)
+    assert pq.read_table(output).num_rows == 20
+
+
 def test_bad_record_keeps_what_is_finished(model, tmp_path):
     records = [json.dumps({"text": line.strip()}) for line in many_lines(6000)]
     (tmp_path / "a.jsonl").write_text("\n".join([*records[:5000], '{"label": 1}', *records[5000:]]))

@@ -107,6 +107,18 @@ def test_killed_training_has_the_same_bits(folder, trained):
     assert sorted(path.name for path in output.iterdir()) == sorted(path.name for path in trained.iterdir())
 
 
+def test_a_signal_writes_a_checkpoint(folder, tmp_path):
+    """At the step that the message names; the run file asks for none."""
+    output, never = tmp_path / "signalled", 100_000
+    command = training(folder, output, steps=never, evaluate_every_steps=never, checkpoint_every_steps=never)
+    log = output / "metrics.jsonl"
+    code, out, said = stopped(signal.SIGINT, lambda: log.exists() and log.read_text(), *command)
+    assert code == 128 + signal.SIGINT and json.loads(out)["interrupted_by_signal"] == signal.SIGINT
+    (checkpoint,) = output.glob("checkpoint-*")
+    assert f"after step {checkpoint.name.removeprefix('checkpoint-')};" in said
+    assert json.loads((checkpoint / "state.json").read_text())["interrupted"]
+
+
 def test_translations_keep_the_order_in_any_batch(folder, trained, tmp_path):
     lines = (folder / "valid.en").read_text().splitlines()
     lines[3:3] = ["", "  "]

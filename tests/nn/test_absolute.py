@@ -160,6 +160,7 @@ def test_starts_as_sinusoids_do():
         np.testing.assert_allclose(start, np.broadcast_to(sinusoids, SHARES[share]), rtol=T2_RTOL)
     drawn_V1 = frequencies_of(complex_of("dimensions", vocab_size=1000))
     assert 0 <= drawn_V1.min() < 0.1 and 0.9 < drawn_V1.max() < 1
+    assert frequencies_of(complex_of("none", vocab_size=1)).shape == (1, E // 2)
 
 
 def test_a_model_is_one_without_positions_over_turned_words():
